@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+# A short front of meson and ninja; the work is in meson.build and scripts/.
+
+.PHONY: build demo check check-all results fuzz install clean help
+.NOTPARALLEL:
+
+FUZZ_SECONDS ?= 3600
+
+build:       ## build into build/ (the command is build/tutti)
+	@scripts/deps build
+	@test -f build/build.ninja || meson setup build
+	@ninja -C build
+
+demo: build  ## unmodified Redis over kernel TCP and over Tutti, a table of both
+	@scripts/deps demo
+	@scripts/demo
+
+check:       ## the tests: style, unit, sanitizers, integration
+	@scripts/deps check
+	@scripts/check
+
+check-all:   ## the tests, and those that take long
+	@scripts/deps check
+	@scripts/check --all
+
+results: build  ## every benchmark; writes docs/results/ and README's table
+	@scripts/deps results
+	@scripts/results
+
+fuzz:        ## hostile peers and garbled messages for FUZZ_SECONDS (3600)
+	@scripts/deps check
+	@TUTTI_FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/check --fuzz
+
+install: build  ## install below DESTDIR
+	@DESTDIR="$(DESTDIR)" meson install -C build --no-rebuild
+
+clean:       ## remove everything that was built
+	@rm -rf build build-asan build-tsan
+
+help:        ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tb-line: the yardstick. Two pinned processes hand a number to each other through shared memory;
+ * half a round trip is what a cache line needs to cross from one core to the other, and nothing
+ * that talks through memory can be faster.
+ *
+ * Each direction has a line of its own, with one writer, as the indices of a ring have. A batch of
+ * round trips is timed as a whole, so that the clock is no part of the figure.
+ */
+#include "common.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BATCH 1000
+#define DEFAULT_BATCHES 500
+#define WARMUP_BATCHES 20
+#define STOP UINT64_MAX
+
+static const char usage[] = "[--count BATCHES] [--cpu N] [--peer-cpu N] [--timeout S]";
+
+struct lines {
+	_Alignas(128) uint64_t there; /* written by the parent, read by the child */
+	_Alignas(128) uint64_t back;  /* written by the child, read by the parent */
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static void answer(struct lines *l)
+{
+	uint64_t seen = 0, now;
+
+	while (seen != STOP) {
+		while ((now = __atomic_load_n(&l->there, __ATOMIC_ACQUIRE)) == seen)
+			relax();
+		seen = now;
+		__atomic_store_n(&l->back, seen, __ATOMIC_RELEASE);
+	}
+}
+
+static uint64_t one_batch(struct lines *l, uint64_t *number)
+{
+	uint64_t begin = tb_now_ns();
+
+	for (int i = 0; i < BATCH; i++) {
+		__atomic_store_n(&l->there, ++*number, __ATOMIC_RELEASE);
+		while (__atomic_load_n(&l->back, __ATOMIC_ACQUIRE) != *number)
+			relax();
+	}
+	return tb_now_ns() - begin;
+}
+
+static void measure(struct lines *l, uint64_t batches)
+{
+	static struct tb_hist h;
+	uint64_t number = 0;
+	double trips = 2.0 * BATCH;
+
+	for (int i = 0; i < WARMUP_BATCHES; i++)
+		one_batch(l, &number);
+	for (uint64_t i = 0; i < batches; i++)
+		tb_hist_add(&h, one_batch(l, &number));
+	__atomic_store_n(&l->there, STOP, __ATOMIC_RELEASE);
+	printf("{\"bench\":\"line\",\"batches\":%llu,\"p50_ns\":%.1f,\"p99_ns\":%.1f,"
+	       "\"p999_ns\":%.1f,\"max_ns\":%.1f}\n",
+	       (unsigned long long)batches, tb_hist_quantile(&h, 0.5) / trips,
+	       tb_hist_quantile(&h, 0.99) / trips, tb_hist_quantile(&h, 0.999) / trips,
+	       (double)h.max_ns / trips);
+}
+
+int main(int argc, char **argv)
+{
+	struct tb_opts o = {.size_bytes = 8, .count = DEFAULT_BATCHES, .cpu = 0, .peer_cpu = 1};
+	struct lines *l;
+	pid_t child;
+	int status;
+
+	tb_name = "tb-line";
+	tb_parse(&o, argc, argv, false, usage);
+	l = mmap(NULL, sizeof(*l), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (l == MAP_FAILED)
+		tb_die("mmap");
+	memset(l, 0, sizeof(*l));
+	child = fork();
+	if (child < 0)
+		tb_die("fork");
+	if (!child) {
+		/* A child that spins for a parent that is gone would spin for ever. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		tb_pin(o.peer_cpu);
+		answer(l);
+		_exit(0);
+	}
+	measure(l, o.count);
+	if (waitpid(child, &status, 0) != child || status)
+		tb_fail("the peer failed");
+	return 0;
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tutti bench NAME: measures paths against each other.
+ *
+ * A figure on a shared machine means something only beside another that was taken in the same
+ * minute. So the paths alternate (A B A B ...), on the same two cores, after a run of each that
+ * does not count; what is reported is each path's median and the ratios pair by pair.
+ */
+#include "bench_int.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WARMUP_SECONDS 0.2
+#define DEFAULT_CONNECTIONS 1000
+
+/* Both sides', of every benchmark. */
+/* clang-format off */
+#define METRICS_OF_CPU                                                                         \
+	{ "cpu_s", "CPU s", TT_FROM_BOTH, TT_COMBINE_SUM, TT_UNIT_S, false },                  \
+	{ "voluntary_switches", "sleeps", TT_FROM_BOTH, TT_COMBINE_SUM, TT_UNIT_COUNT, true }, \
+	{ NULL, NULL, TT_FROM_BOTH, TT_COMBINE_SUM, TT_UNIT_S, false }
+/* clang-format on */
+
+static const struct tt_bench_metric latency_metrics[] = {
+	{"p50_ns", "p50", TT_FROM_CLIENT, TT_COMBINE_MEAN, TT_UNIT_NS, false},
+	{"p99_ns", "p99", TT_FROM_CLIENT, TT_COMBINE_MEAN, TT_UNIT_NS, false},
+	{"p999_ns", "p99.9", TT_FROM_CLIENT, TT_COMBINE_MEAN, TT_UNIT_NS, false},
+	{"max_ns", "max", TT_FROM_CLIENT, TT_COMBINE_MEAN, TT_UNIT_NS, true},
+	{"messages_per_s", "messages", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_RATE, true},
+	METRICS_OF_CPU,
+};
+
+static const struct tt_bench_metric stream_metrics[] = {
+	{"bytes_per_s", "bytes", TT_FROM_SERVER, TT_COMBINE_SUM, TT_UNIT_BYTES_RATE, false},
+	{"messages_per_s", "messages", TT_FROM_SERVER, TT_COMBINE_SUM, TT_UNIT_RATE, false},
+	METRICS_OF_CPU,
+};
+
+static const struct tt_bench_metric rate_metrics[] = {
+	{"messages_per_s", "messages", TT_FROM_SERVER, TT_COMBINE_SUM, TT_UNIT_RATE, false},
+	{"bytes_per_s", "bytes", TT_FROM_SERVER, TT_COMBINE_SUM, TT_UNIT_BYTES_RATE, false},
+	METRICS_OF_CPU,
+};
+
+static const struct tt_bench_metric connect_metrics[] = {
+	{"connections_per_s", "connections", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_RATE, false},
+	METRICS_OF_CPU,
+};
+
+static const struct tt_bench_metric pairs_metrics[] = {
+	{"messages_per_s", "messages", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_RATE, false},
+	{"p50_ns", "p50", TT_FROM_CLIENT, TT_COMBINE_MEAN, TT_UNIT_NS, false},
+	{"p99_ns", "p99", TT_FROM_CLIENT, TT_COMBINE_MEAN, TT_UNIT_NS, false},
+	METRICS_OF_CPU,
+};
+
+/* tb-idle's client reports what a third process saw of both sides. */
+static const struct tt_bench_metric idle_metrics[] = {
+	{"resident_per_connection_bytes", "bytes/conn.", TT_FROM_CLIENT, TT_COMBINE_MEAN,
+	 TT_UNIT_COUNT, false},
+	{"shmem_per_connection_bytes", "shmem/conn.", TT_FROM_CLIENT, TT_COMBINE_MEAN,
+	 TT_UNIT_COUNT, false},
+	{"cpu_ticks", "CPU ticks", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_COUNT, false},
+	{"cpu_ns", "CPU ns", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_COUNT, false},
+	{"voluntary_switches", "sleeps", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_COUNT, false},
+	{"involuntary_switches", "preempted", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_COUNT, false},
+	{NULL, NULL, TT_FROM_BOTH, TT_COMBINE_SUM, TT_UNIT_S, false},
+};
+
+/* clang-format off */
+static const struct tt_bench_spec specs[] = {
+	{ .name = "pingpong", .program = "tb-pingpong",
+	  .help = "one message each way at a time; one-way latency",
+	  .metrics = latency_metrics, .less_is_better = true, .compared = true, .proved = true,
+	  .with_line = true, .count_side = TT_FROM_CLIENT, .count_key = "messages",
+	  .size_bytes = 64, .warmup = 2000, .pairs = 5, .procs = 1,
+	  .seconds = 1, .quick_seconds = 0.2 },
+	{ .name = "stream", .program = "tb-stream",
+	  .help = "large writes one way; bytes a second",
+	  .metrics = stream_metrics, .compared = true, .proved = true,
+	  .count_side = TT_FROM_SERVER, .count_key = "messages",
+	  .size_bytes = 65536, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
+	{ .name = "rate", .program = "tb-stream",
+	  .help = "small writes one way; messages a second",
+	  .metrics = rate_metrics, .compared = true, .proved = true,
+	  .count_side = TT_FROM_SERVER, .count_key = "messages",
+	  .size_bytes = 64, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
+	{ .name = "connect", .program = "tb-connect",
+	  .help = "connect, a byte each way, close; connections a second",
+	  .metrics = connect_metrics, .compared = true,
+	  .count_side = TT_FROM_CLIENT, .count_key = "connections",
+	  .size_bytes = 1, .warmup = 200, .pairs = 5, .procs = 1,
+	  .seconds = 1, .quick_seconds = 0.2 },
+	{ .name = "pairs", .program = "tb-pingpong",
+	  .help = "several ping-pongs at once on the same two cores; messages a second",
+	  .metrics = pairs_metrics, .compared = true, .proved = true,
+	  .count_side = TT_FROM_CLIENT, .count_key = "messages",
+	  .size_bytes = 64, .warmup = 200, .pairs = 5, .procs = 4,
+	  .seconds = 1, .quick_seconds = 0.3 },
+	{ .name = "idle", .program = "tb-idle",
+	  .help = "connections that have moved 1 MiB each way and now do nothing",
+	  .metrics = idle_metrics, .less_is_better = true, .proved = true,
+	  .count_side = TT_FROM_CLIENT, .count_key = "connections",
+	  .size_bytes = 16384, .pairs = 1, .procs = 1, .seconds = 10, .quick_seconds = 2 },
+	{ .name = "line", .program = "tb-line",
+	  .help = "a cache line from core to core: the yardstick",
+	  .size_bytes = 8, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 1 },
+	{ .name = "ulc", .program = "tb-ulc",
+	  .help = "the raw network, and ucx_perftest where it is installed",
+	  .metrics = latency_metrics, .less_is_better = true, .compared = true,
+	  .size_bytes = 8, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
+	{ .name = NULL },
+};
+/* clang-format on */
+
+int tt_bench_error(struct tt_bench *b, int err, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(b->error, sizeof(b->error), format, args);
+	va_end(args);
+	return -err;
+}
+
+/* A line that is overwritten; only where somebody looks at it. */
+void tt_bench_progress(const struct tt_bench *b, const char *what, int done, int total)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	if (done >= total)
+		fprintf(stderr, "\r%*s\r", 60, "");
+	else
+		fprintf(stderr, "\r%s: %d of %d runs done, now %-12s", b->spec->name, done, total,
+			what);
+}
+
+static void print_usage(FILE *f)
+{
+	fputs("usage: tutti bench NAME [OPTION...]\n\n"
+	      "Measures paths against each other, alternating, on the same two cores.\n\n",
+	      f);
+	for (const struct tt_bench_spec *s = specs; s->name; s++)
+		fprintf(f, "  %-10s %s\n", s->name, s->help);
+	fputs("\n"
+	      "  --paths A,B,...   tcp, user, unix; the first is what the others are compared to\n"
+	      "                    (default tcp,user)\n"
+	      "  --size BYTES      of a message\n"
+	      "  --pairs N         how often the paths alternate (default 5; idle 1)\n"
+	      "  --seconds S       that one run measures\n"
+	      "  --spin USEC       how long the user path spins before it sleeps; 0: not at all\n"
+	      "  --procs N         pairs of programs that run at once (default 1; pairs 4)\n"
+	      "  --connections N   of idle (default 1000)\n"
+	      "  --quick           short runs, to see that it works\n"
+	      "  --json            one JSON object instead of the table\n",
+	      f);
+}
+
+static int misuse(const char *what, const char *why)
+{
+	fprintf(stderr, "tutti: bench: %s%s%s (see: tutti bench --help)\n", what, why ? ": " : "",
+		why ? why : "");
+	return 2;
+}
+
+static bool parse_int(const char *text, long min, long max, int *ret_value)
+{
+	char *end;
+	long value;
+
+	errno = 0;
+	value = strtol(text, &end, 10);
+	if (errno || end == text || *end || value < min || value > max)
+		return false;
+	*ret_value = (int)value;
+	return true;
+}
+
+static bool parse_seconds(const char *text, double *ret_value)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end == text || *end || !(value > 0 && value <= 3600))
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+/* Splits the list in place; the names stay in it. */
+static bool parse_paths(char *list, struct tt_bench *b)
+{
+	static const char *const known[] = {"tcp", "user", "unix", NULL};
+	char *save = NULL;
+
+	b->n_paths = 0;
+	for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+		int i = 0;
+
+		while (known[i] && strcmp(known[i], name))
+			i++;
+		for (int j = 0; j < b->n_paths; j++)
+			if (!strcmp(b->paths[j].name, name))
+				return false;
+		if (!known[i] || b->n_paths == TT_BENCH_MAX_PATHS)
+			return false;
+		b->paths[b->n_paths++].name = known[i];
+	}
+	return b->n_paths > 0;
+}
+
+enum { OPT_SIZE = 256, OPT_PATHS, OPT_PAIRS, OPT_SPIN, OPT_PROCS, OPT_CONNECTIONS, OPT_SECONDS };
+
+static const struct option options[] = {
+	{"size", required_argument, NULL, OPT_SIZE},
+	{"paths", required_argument, NULL, OPT_PATHS},
+	{"pairs", required_argument, NULL, OPT_PAIRS},
+	{"spin", required_argument, NULL, OPT_SPIN},
+	{"procs", required_argument, NULL, OPT_PROCS},
+	{"connections", required_argument, NULL, OPT_CONNECTIONS},
+	{"seconds", required_argument, NULL, OPT_SECONDS},
+	{"json", no_argument, NULL, 'j'},
+	{"quick", no_argument, NULL, 'q'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static bool parse_option(struct tt_bench *b, int opt, char *text)
+{
+	int value = 0;
+	bool ok = true;
+
+	switch (opt) {
+	case OPT_SIZE:
+		ok = parse_int(text, 1, 1 << 30, &value);
+		b->size_bytes = (size_t)value;
+		break;
+	case OPT_PATHS: ok = parse_paths(text, b); break;
+	case OPT_PAIRS: ok = parse_int(text, 1, TT_BENCH_MAX_PAIRS, &b->pairs); break;
+	case OPT_SPIN: ok = parse_int(text, 0, 1000000000, &b->spin_usec); break;
+	case OPT_PROCS: ok = parse_int(text, 1, TT_BENCH_MAX_PROCS, &b->procs); break;
+	case OPT_CONNECTIONS: ok = parse_int(text, 1, 1000000, &b->connections); break;
+	case OPT_SECONDS: ok = parse_seconds(text, &b->seconds); break;
+	case 'j': b->json = true; break;
+	case 'q': b->quick = true; break;
+	default: ok = false; break;
+	}
+	return ok;
+}
+
+static const char *option_name(int opt)
+{
+	for (const struct option *o = options; o->name; o++)
+		if (o->val == opt)
+			return o->name;
+	return "?";
+}
+
+/* What was not said comes from the benchmark's own line in the table. */
+static void fill_defaults(struct tt_bench *b)
+{
+	const struct tt_bench_spec *s = b->spec;
+
+	if (!b->size_bytes)
+		b->size_bytes = s->size_bytes;
+	if (!b->pairs)
+		b->pairs = s->pairs;
+	if (!b->procs)
+		b->procs = s->procs;
+	if (!(b->seconds > 0))
+		b->seconds = b->quick ? s->quick_seconds : s->seconds;
+	if (!b->connections)
+		b->connections = b->quick ? 100 : DEFAULT_CONNECTIONS;
+	if (!b->n_paths) {
+		b->paths[b->n_paths++].name = "tcp";
+		b->paths[b->n_paths++].name = "user";
+	}
+}
+
+/* 0: go on; otherwise the exit status plus one, since --help is a good end. */
+static int parse(struct tt_bench *b, int argc, char **argv)
+{
+	int opt;
+
+	optind = 0; /* the command's own options were read with getopt already */
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (opt == 'h') {
+			print_usage(stdout);
+			return 1;
+		}
+		if (opt == '?')
+			return 1 +
+			       misuse("unknown option, or one without its value", argv[optind - 1]);
+		if (!parse_option(b, opt, optarg))
+			return 1 + misuse("bad value of an option", option_name(opt));
+	}
+	if (optind >= argc)
+		return 1 + misuse("which benchmark?", NULL);
+	if (optind + 1 < argc)
+		return 1 + misuse("more than one benchmark", argv[optind + 1]);
+	for (b->spec = specs; b->spec->name; b->spec++)
+		if (!strcmp(b->spec->name, argv[optind]))
+			break;
+	if (!b->spec->name)
+		return 1 + misuse("unknown benchmark", argv[optind]);
+	fill_defaults(b);
+	if (!strcmp(b->spec->name, "idle") && (1 << 20) % b->size_bytes)
+		return 1 + misuse("bad value of an option", "size must divide 1 MiB");
+	if (!strcmp(b->spec->name, "connect") && b->size_bytes != 1)
+		return 1 + misuse("bad value of an option", "connect sends one byte");
+	return 0;
+}
+
+static bool has_programs(const char *dir, const char *program)
+{
+	char file[PATH_MAX + 64];
+
+	snprintf(file, sizeof(file), "%s/%s", dir, program);
+	return !access(file, X_OK);
+}
+
+/* In the build folder, or where they are installed, or where the user says. */
+static int find_programs(struct tt_bench *b)
+{
+	const char *given = getenv("TUTTI_BENCH_DIR");
+	char dir[PATH_MAX], *slash;
+	ssize_t n = readlink("/proc/self/exe", b->self, sizeof(b->self) - 1);
+
+	if (n < 0)
+		return tt_bench_error(b, errno, "cannot find this program's own file: %s",
+				      strerror(errno));
+	b->self[n] = '\0';
+	snprintf(dir, sizeof(dir), "%s", b->self);
+	slash = strrchr(dir, '/');
+	if (slash)
+		*slash = '\0';
+	if (given) {
+		snprintf(b->program_dir, sizeof(b->program_dir), "%s", given);
+		if (has_programs(b->program_dir, b->spec->program))
+			return 0;
+	}
+	for (int i = 0; i < 2; i++) {
+		n = snprintf(b->program_dir, sizeof(b->program_dir), "%s/%s", dir,
+			     i ? "../libexec/tutti" : "bench");
+		if (n < (ssize_t)sizeof(b->program_dir) &&
+		    has_programs(b->program_dir, b->spec->program))
+			return 0;
+	}
+	return tt_bench_error(b, ENOENT,
+			      "%s is neither beside %s nor in ../libexec/tutti (run 'make build', "
+			      "or set TUTTI_BENCH_DIR)",
+			      b->spec->program, b->self);
+}
+
+/* The first two cores that we may use; with one only, both sides share it. */
+static int choose_cores(struct tt_bench *b)
+{
+	cpu_set_t set;
+	int found = 0;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return tt_bench_error(b, errno, "cannot see the cores: %s", strerror(errno));
+	for (int i = 0; i < CPU_SETSIZE && found < 2; i++) {
+		if (!CPU_ISSET((size_t)i, &set))
+			continue;
+		if (!found++)
+			b->client_cpu = i;
+		b->server_cpu = i;
+	}
+	return 0;
+}
+
+static int make_tmp_dir(struct tt_bench *b)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(b->tmp_dir, sizeof(b->tmp_dir), "%s/tutti-bench-XXXXXX",
+		 tmp && *tmp ? tmp : "/tmp");
+	if (!mkdtemp(b->tmp_dir))
+		return tt_bench_error(b, errno, "cannot make a folder in %s: %s (set TMPDIR)",
+				      tmp && *tmp ? tmp : "/tmp", strerror(errno));
+	return 0;
+}
+
+static int run_paths(struct tt_bench *b)
+{
+	double warmup = b->seconds < WARMUP_SECONDS ? b->seconds : WARMUP_SECONDS;
+	int total = b->pairs * b->n_paths, ret = 0;
+	bool idle = !strcmp(b->spec->name, "idle");
+
+	/* Idling has nothing to warm up, and takes long. */
+	for (int i = 0; i < b->n_paths && !ret && !idle; i++) {
+		tt_bench_progress(b, "warming up", 0, total);
+		ret = tt_bench_run(b, &b->paths[i], warmup, false);
+	}
+	for (int pair = 0; pair < b->pairs && !ret; pair++) {
+		if (b->spec->with_line && b->client_cpu != b->server_cpu)
+			ret = tt_bench_run_line(b, &b->line_ns[b->lines++]);
+		for (int i = 0; i < b->n_paths && !ret; i++) {
+			tt_bench_progress(b, b->paths[i].name, pair * b->n_paths + i, total);
+			ret = tt_bench_run(b, &b->paths[i], b->seconds, true);
+		}
+	}
+	tt_bench_progress(b, "", total, total);
+	return ret ? ret : tt_bench_print(b);
+}
+
+static int run_line(struct tt_bench *b)
+{
+	int ret = 0;
+	double median;
+	json_t *o;
+
+	if (b->client_cpu == b->server_cpu)
+		return tt_bench_error(b, ENOTSUP, "it takes two cores, and only one may be used");
+	for (int pair = 0; pair < b->pairs && !ret; pair++)
+		ret = tt_bench_run_line(b, &b->line_ns[b->lines++]);
+	if (ret)
+		return ret;
+	median = tt_bench_median(b->line_ns, b->lines);
+	if (!b->json) {
+		printf("a cache line, one way: %.1f ns (median of %d runs)\n", median, b->lines);
+		return 0;
+	}
+	o = json_object();
+	json_object_set_new(o, "bench", json_string("line"));
+	json_object_set_new(o, "pairs", json_integer(b->pairs));
+	json_object_set_new(o, "line_ns", json_real(median));
+	return tt_bench_print_json(b, o);
+}
+
+static int run_bench(struct tt_bench *b)
+{
+	int ret = find_programs(b);
+
+	if (!ret)
+		ret = choose_cores(b);
+	if (!ret)
+		ret = make_tmp_dir(b);
+	if (ret)
+		return ret;
+	tt_bench_catch_signals();
+	if (!strcmp(b->spec->name, "line"))
+		ret = run_line(b);
+	else if (!strcmp(b->spec->name, "ulc"))
+		ret = tt_bench_ulc(b);
+	else
+		ret = run_paths(b);
+	rmdir(b->tmp_dir);
+	return ret;
+}
+
+int tt_cmd_bench(int argc, char **argv)
+{
+	struct tt_bench *b = calloc(1, sizeof(*b));
+	int ret, status = 1;
+
+	if (b)
+		b->paths = calloc(TT_BENCH_MAX_PATHS, sizeof(*b->paths));
+	if (!b || !b->paths) {
+		fputs("tutti: bench: out of memory\n", stderr);
+		goto out;
+	}
+	b->spin_usec = -1;
+	ret = parse(b, argc, argv);
+	if (ret) {
+		status = ret - 1;
+		goto out;
+	}
+	ret = run_bench(b);
+	if (ret)
+		fprintf(stderr, "tutti: bench %s: %s\n", b->spec->name, b->error);
+	else if (b->unproved[0])
+		fprintf(stderr,
+			"tutti: bench %s: the path is not proved: %s (see: tutti doctor, tutti ss)\n",
+			b->spec->name, b->unproved);
+	else
+		status = 0;
+out:
+	if (b)
+		free(b->paths);
+	free(b);
+	return status;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* What the subcommands share. A subcommand gets its own name as argv[0] and returns the exit status. */
+#ifndef TT_CLI_INT_H
+#define TT_CLI_INT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { TT_EXIT_OK = 0, TT_EXIT_FAILED = 1, TT_EXIT_MISUSE = 2 };
+
+int tt_cmd_run(int argc, char **argv);
+int tt_cmd_up(int argc, char **argv);
+int tt_cmd_down(int argc, char **argv);
+int tt_cmd_status(int argc, char **argv);
+int tt_cmd_ss(int argc, char **argv);
+int tt_cmd_doctor(int argc, char **argv);
+/* `tuttid`: what `up` starts. */
+int tt_cmd_daemon(int argc, char **argv);
+
+/* Prints "tutti: what: why (todo)"; todo NULL: without. Returns TT_EXIT_FAILED. */
+int tt_cli_fail(const char *what, const char *why, const char *todo);
+/* Prints what is wrong with the command line. Returns TT_EXIT_MISUSE. */
+int tt_cli_misuse(const char *command, const char *why, const char *word);
+
+/* up.c */
+/* The daemon's directory, absolute. 0 or a negative errno. */
+int tt_cli_dir(char *ret_dir, size_t bytes, bool create);
+/* Connects to the daemon and starts it when there is none. Descriptor or negative errno. */
+int tt_cli_connect_or_start(void);
+/* Asks a running daemon for a report (TT_CTL_*): text for free(), or a negative errno. */
+int tt_cli_report(int type, char **ret_text);
+/* The command that asks for a report has failed. */
+int tt_cli_no_report(const char *what, int err);
+
+/* preload.c */
+/* Where the preloaded library is: 0 or -ENOENT. */
+int tt_cli_preload_path(char *ret_path, size_t bytes);
+/* Whether this element of LD_PRELOAD is the library, of any installation. */
+bool tt_cli_is_preload(const char *path, size_t len);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#include "bench_int.h"
+#include "cli_int.h"
+#include "daemon/daemon.h"
+
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv); /* NULL: not in this version */
+	const char *help;
+} commands[] = {
+	{"run", tt_cmd_run, "run a program, its TCP connections accelerated"},
+	{"up", tt_cmd_up, "start this user's daemon"},
+	{"down", tt_cmd_down, "end it"},
+	{"status", tt_cmd_status, "what the daemon does"},
+	{"ss", tt_cmd_ss, "list connections: path, reason of a fallback, counters"},
+	{"doctor", tt_cmd_doctor, "what works here, and whether a program will be accelerated"},
+	{"bench", tt_cmd_bench, "measure paths against each other"},
+	{"top", NULL, NULL},
+	{"compare", NULL, NULL},
+	{"lab", NULL, NULL},
+	{"kernel", NULL, NULL},
+	{"lan", NULL, NULL},
+	{"nic", NULL, NULL},
+	{"switch", NULL, NULL},
+	{"module", NULL, NULL},
+	{"vm", NULL, NULL},
+	{"capture", NULL, NULL},
+	{"coll", NULL, NULL},
+};
+#define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+int tt_cli_fail(const char *what, const char *why, const char *todo)
+{
+	if (todo)
+		fprintf(stderr, "tutti: %s: %s (%s)\n", what, why, todo);
+	else
+		fprintf(stderr, "tutti: %s: %s\n", what, why);
+	return TT_EXIT_FAILED;
+}
+
+int tt_cli_misuse(const char *command, const char *why, const char *word)
+{
+	fprintf(stderr, "tutti: %s: %s%s%s (see: tutti %s --help)\n", command, why,
+		word ? ": " : "", word ? word : "", command);
+	return TT_EXIT_MISUSE;
+}
+
+static void print_usage(FILE *out)
+{
+	fputs("usage: tutti COMMAND [ARGUMENT...]\n\n"
+	      "Runs unmodified socket programs over a user-level network.\n\n",
+	      out);
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		if (commands[i].run)
+			fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+	fputs("\n'tutti COMMAND --help' says more; 'tutti --version' prints the version.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 0 && strcmp(basename(argv[0]), "tuttid") == 0)
+		return tt_cmd_daemon(argc, argv);
+	if (argc < 2) {
+		fputs("tutti: which command? (see: tutti --help)\n", stderr);
+		return TT_EXIT_MISUSE;
+	}
+	const char *name = argv[1];
+
+	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+		print_usage(stdout);
+		return TT_EXIT_OK;
+	}
+	if (!strcmp(name, "--version")) {
+		puts("tutti " TUTTI_VERSION);
+		return TT_EXIT_OK;
+	}
+	for (size_t i = 0; i < NCOMMANDS; i++) {
+		if (strcmp(commands[i].name, name) != 0)
+			continue;
+		if (commands[i].run)
+			return commands[i].run(argc - 1, argv + 1);
+		fprintf(stderr, "tutti: %s: not in this version (see: tutti --help)\n", name);
+		return TT_EXIT_MISUSE;
+	}
+	fprintf(stderr, "tutti: unknown command: %s (see: tutti --help)\n", name);
+	return TT_EXIT_MISUSE;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tutti run: prepares a side and becomes the program. Whatever fails on the
+ * way costs the acceleration, never the program: it then runs over kernel TCP,
+ * with one line on standard error that says why.
+ */
+#include "base/shm.h"
+#include "cli_int.h"
+#include "elf_int.h"
+#include "sock/side.h"
+#include "ulc/ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HELLO_TIMEOUT_MS 3000
+#define MAX_SPIN_USEC 1000000
+#define EXIT_NOT_RUNNABLE 126
+#define EXIT_NOT_FOUND 127
+
+struct options {
+	bool tcp; /* --path tcp */
+	bool stats;
+	uint32_t spin_usec; /* UINT32_MAX: adaptive */
+	char **program;
+};
+
+static int usage(void)
+{
+	puts("usage: tutti run [OPTION...] -- PROGRAM [ARGUMENT...]\n\n"
+	     "Becomes PROGRAM, whose TCP connections to others under 'tutti run' on this\n"
+	     "machine are accelerated. Starts the daemon when there is none.\n\n"
+	     "  --path auto|user|tcp   user: through shared memory; tcp: the plain kernel, for\n"
+	     "                         comparison; auto (default): the best there is\n"
+	     "  --spin USEC            how long a receiver may spin before it sleeps; 0 never,\n"
+	     "                         default: as long as it has paid off lately\n"
+	     "  --stats                print counters on standard error at the end");
+	return TT_EXIT_OK;
+}
+
+/* ---- options ---- */
+
+static bool parse_spin(const char *text, uint32_t *ret_usec)
+{
+	char *end;
+	unsigned long v;
+
+	if (!strcmp(text, "auto")) {
+		*ret_usec = UINT32_MAX;
+		return true;
+	}
+	errno = 0;
+	v = strtoul(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || v > MAX_SPIN_USEC)
+		return false;
+	*ret_usec = (uint32_t)v;
+	return true;
+}
+
+/* 0, or the exit status. */
+static int parse_path(const char *path, struct options *o)
+{
+	if (!strcmp(path, "kernel") || !strcmp(path, "lan")) {
+		tt_cli_fail("run", "the paths kernel and lan are not in this version",
+			    "use --path user, or leave it out");
+		return TT_EXIT_MISUSE;
+	}
+	if (strcmp(path, "auto") != 0 && strcmp(path, "user") != 0 && strcmp(path, "tcp") != 0)
+		return tt_cli_misuse("run", "no such path", path);
+	o->tcp = !strcmp(path, "tcp");
+	return 0;
+}
+
+static int not_here(const char *option)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%s is not in this version", option);
+	tt_cli_fail("run", text, "leave it out");
+	return TT_EXIT_MISUSE;
+}
+
+/* -1: run; else the exit status. */
+static int parse(int argc, char **argv, struct options *o)
+{
+	static const struct option options[] = {{"help", no_argument, NULL, 'h'},
+						{"path", required_argument, NULL, 'p'},
+						{"spin", required_argument, NULL, 's'},
+						{"stats", no_argument, NULL, 't'},
+						{"strict", no_argument, NULL, 'S'},
+						{"mpi", no_argument, NULL, 'm'},
+						{NULL, 0, NULL, 0}};
+	const char *path = getenv("TUTTI_PATH"), *spin = getenv("TUTTI_SPIN_USEC");
+	int opt, err;
+
+	o->spin_usec = UINT32_MAX;
+	if (spin && *spin && !parse_spin(spin, &o->spin_usec))
+		return tt_cli_misuse("run", "bad TUTTI_SPIN_USEC", spin);
+	if (!path || !*path)
+		path = "auto";
+	optind = 0;
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'h':
+			return usage();
+		case 'p':
+			path = optarg;
+			break;
+		case 's':
+			if (!parse_spin(optarg, &o->spin_usec))
+				return tt_cli_misuse("run", "--spin wants microseconds, at most a second",
+						     optarg);
+			break;
+		case 't':
+			o->stats = true;
+			break;
+		case 'S':
+			return not_here("--strict");
+		case 'm':
+			return not_here("--mpi");
+		default:
+			return tt_cli_misuse("run", "unknown option, or one without its value",
+					     argv[optind - 1]);
+		}
+	}
+	err = parse_path(path, o);
+	if (err)
+		return err;
+	if (optind >= argc)
+		return tt_cli_misuse("run", "which program?", NULL);
+	o->program = argv + optind;
+	return -1;
+}
+
+/* ---- the environment ---- */
+
+/* LD_PRELOAD with our library first (NULL: without it); other libraries stay. */
+static int set_preload(const char *library)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *value = malloc((library ? strlen(library) : 0) + (old ? strlen(old) : 0) + 2);
+
+	if (!value)
+		return -ENOMEM;
+	strcpy(value, library ? library : "");
+	while (old && *old) {
+		size_t len = strcspn(old, ": ");
+
+		if (len && !tt_cli_is_preload(old, len)) {
+			if (*value)
+				strcat(value, ":");
+			strncat(value, old, len);
+		}
+		old += len + (old[len] ? 1 : 0);
+	}
+	int err = *value ? setenv("LD_PRELOAD", value, 1) : unsetenv("LD_PRELOAD");
+
+	free(value);
+	return err < 0 ? -errno : 0;
+}
+
+/* The side that this very command belongs to, when a program under Tutti calls it. */
+static void leave_outer_side(void)
+{
+	static const char *const names[] = {"TUTTI_SIDE", "TUTTI_CTL"};
+
+	for (int i = 0; i < 2; i++) {
+		const char *v = getenv(names[i]);
+		int fd = v ? atoi(v) : -1;
+
+		if (fd > 2)
+			fcntl(fd, F_SETFD, FD_CLOEXEC);
+		unsetenv(names[i]);
+	}
+}
+
+static int set_fd(const char *name, int fd)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", fd);
+	return setenv(name, text, 1);
+}
+
+/* ---- the side ---- */
+
+/* Moved high, out of the program's way, and inherited by everything that it starts. */
+static int make_inherited(int fd)
+{
+	fd = tt_fd_high(fd);
+	fcntl(fd, F_SETFD, 0);
+	return fd;
+}
+
+static int create_side(const struct options *o)
+{
+	char name[PATH_MAX];
+	struct tt_side_mem *mem;
+	int fd, err;
+
+	snprintf(name, sizeof(name), "%s", o->program[0]);
+	fd = tt_side_create(basename(name));
+	if (fd < 0)
+		return fd;
+	err = tt_side_map(fd, &mem);
+	if (err < 0) {
+		close(fd);
+		return err;
+	}
+	mem->spin_usec = o->spin_usec;
+	mem->path = 0;
+	tt_shm_unmap(mem, sizeof(*mem));
+	return fd;
+}
+
+static int join(const struct options *o, int *ret_side, int *ret_ctl)
+{
+	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_HELLO, 0, o->spin_usec, 0, 0);
+	int ctl = tt_cli_connect_or_start(), side, err;
+
+	if (ctl < 0)
+		return ctl;
+	side = create_side(o);
+	err = side < 0 ? side : tt_ctl_request(ctl, &m, side, NULL, HELLO_TIMEOUT_MS);
+	if (err < 0) {
+		if (side >= 0)
+			close(side);
+		close(ctl);
+		return err;
+	}
+	*ret_side = side;
+	*ret_ctl = ctl;
+	return 0;
+}
+
+static void explain(const struct options *o, const char *why, const char *todo)
+{
+	fprintf(stderr, "tutti: %s runs over kernel TCP: %s (%s)\n", o->program[0], why, todo);
+}
+
+/* Makes the program Tutti's. False, and a line on standard error: it stays as it is. */
+static bool accelerate(const struct options *o)
+{
+	char library[PATH_MAX], dir[PATH_MAX];
+	int side, ctl, err;
+
+	if (tt_cli_preload_path(library, sizeof(library)) < 0) {
+		explain(o, "libtutti-preload.so is not beside the command nor in ../lib",
+			"build it, or set TUTTI_PRELOAD");
+		return false;
+	}
+	if (strpbrk(library, ": ")) {
+		explain(o, "the preload library's path has a space or colon in it",
+			"install Tutti elsewhere");
+		return false;
+	}
+	err = join(o, &side, &ctl);
+	if (err < 0) {
+		explain(o, strerror(-err), "no daemon could be reached or started: see tutti doctor");
+		return false;
+	}
+	side = make_inherited(side);
+	ctl = make_inherited(ctl);
+	if (tt_cli_dir(dir, sizeof(dir), false) < 0 || set_preload(library) < 0 ||
+	    set_fd("TUTTI_SIDE", side) < 0 || set_fd("TUTTI_CTL", ctl) < 0 ||
+	    setenv("TUTTI_DIR", dir, 1) < 0 || (o->stats && setenv("TUTTI_STATS", "-", 0) < 0)) {
+		explain(o, "out of memory", "free some");
+		close(side);
+		close(ctl);
+		set_preload(NULL);
+		return false;
+	}
+	return true;
+}
+
+int tt_cmd_run(int argc, char **argv)
+{
+	static struct tt_program program;
+	struct options o = {0};
+	int status = parse(argc, argv, &o), err;
+
+	if (status >= 0)
+		return status;
+	err = tt_program_examine(o.program[0], &program);
+	leave_outer_side();
+	if (o.tcp || err < 0) {
+		set_preload(NULL);
+	} else if (program.why) {
+		explain(&o, program.why, program.todo);
+		set_preload(NULL);
+	} else if (!accelerate(&o)) {
+		set_preload(NULL);
+	}
+	/* Also when it looked hopeless: the kernel decides what can be run. */
+	execvp(o.program[0], o.program);
+	err = errno;
+	tt_cli_fail(o.program[0], strerror(err),
+		    err == ENOENT ? "is the name right, and on PATH?" : "can it be executed?");
+	return err == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUNNABLE;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/shm.h"
+#include "daemon_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- parties ---- */
+
+static uint64_t hash_id(uint64_t id)
+{
+	return tt_hash2(id, 0);
+}
+
+struct tt_party *tt_party_find(struct tt_daemon *d, uint64_t id)
+{
+	for (struct tt_node *n = tt_table_first(&d->party_ids, hash_id(id)); n;
+	     n = tt_table_next(n)) {
+		struct tt_party *p = tt_container(n, struct tt_party, by_id);
+
+		if (p->id == id)
+			return p;
+	}
+	return NULL;
+}
+
+static struct tt_party *find_memory(struct tt_daemon *d, const struct stat *st)
+{
+	for (struct tt_party *p = d->parties; p; p = p->next)
+		if (p->ino == st->st_ino && p->dev == st->st_dev)
+			return p;
+	return NULL;
+}
+
+/*
+ * wanted: the number that the side has from a daemon before this one. Numbers
+ * are not used twice, so it is free, unless somebody invents one.
+ */
+static int create(struct tt_daemon *d, const struct stat *st, uint32_t wanted, int *memfd,
+		  struct tt_party **ret)
+{
+	struct tt_side_mem *mem;
+	int err;
+
+	if (d->nparties >= TT_MAX_PARTIES)
+		return -EMFILE;
+	/* Exactly: a mapping costs address space, of which a client could name any amount. */
+	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != sizeof(struct tt_side_mem))
+		return -EPROTO;
+	struct tt_party *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->claims = calloc(TT_SIDE_ENTRIES, sizeof(struct tt_claim *));
+	err = p->claims ? tt_side_map(*memfd, &mem) : -ENOMEM;
+	if (err < 0)
+		goto free_party;
+	p->id = wanted && !tt_party_find(d, wanted) ? wanted : tt_daemon_next_id(d);
+	if (!p->id) {
+		tt_shm_unmap(mem, sizeof(*mem));
+		err = -ENOSPC;
+		goto free_party;
+	}
+	p->mem = mem;
+	p->fd = *memfd;
+	p->dev = st->st_dev;
+	p->ino = st->st_ino;
+	*memfd = -1;
+	tt_table_insert(&d->party_ids, &p->by_id, hash_id(p->id));
+	tt_list_push(d->parties, p);
+	d->nparties++;
+	d->stats.parties++;
+	*ret = p;
+	return 0;
+free_party:
+	free(p->claims);
+	free(p);
+	return err;
+}
+
+int tt_party_hello(struct tt_daemon *d, struct tt_conn *c, uint32_t wanted, int *memfd,
+		   uint32_t *ret_id)
+{
+	struct stat st;
+	struct tt_party *p;
+	int err;
+
+	if (fstat(*memfd, &st) < 0)
+		return -errno;
+	p = find_memory(d, &st);
+	for (int i = 0; p && i < c->nparties; i++) {
+		if (c->parties[i] == p) {
+			*ret_id = p->id;
+			return 0;
+		}
+	}
+	if (c->nparties == TT_MAX_CONN_PARTIES)
+		return -EMFILE;
+	if (!p) {
+		err = create(d, &st, wanted, memfd, &p);
+		if (err < 0)
+			return err;
+	}
+	p->refs++;
+	c->parties[c->nparties++] = p;
+	tt_store_release(&p->mem->id, p->id);
+	*ret_id = p->id;
+	return 0;
+}
+
+static void drop_proc(struct tt_daemon *d, struct tt_proc *proc);
+
+static void destroy(struct tt_daemon *d, struct tt_party *p)
+{
+	tt_totals_add(&d->ended, &p->mem->totals);
+	while (p->procs)
+		drop_proc(d, p->procs);
+	/* First, so that the release of its claims wipes nothing: see put_end. */
+	tt_links_forget(d, p);
+	while (p->claims_top)
+		tt_claim_release(d, p->claims[p->claims_top - 1]);
+	tt_table_remove(&d->party_ids, &p->by_id);
+	tt_list_drop(d->parties, p);
+	d->nparties--;
+	tt_shm_unmap(p->mem, sizeof(*p->mem));
+	close(p->fd);
+	free(p->claims);
+	free(p);
+}
+
+void tt_party_put(struct tt_daemon *d, struct tt_party *p)
+{
+	if (--p->refs == 0)
+		destroy(d, p);
+}
+
+/* ---- bells ---- */
+
+static struct tt_dbell *find_bell(struct tt_daemon *d, uint32_t party_id, uint32_t id)
+{
+	for (struct tt_node *n = tt_table_first(&d->bell_ids, tt_hash2(party_id, id)); n;
+	     n = tt_table_next(n)) {
+		struct tt_dbell *b = tt_container(n, struct tt_dbell, by_id);
+
+		if (b->party_id == party_id && b->id == id)
+			return b;
+	}
+	return NULL;
+}
+
+int tt_bell_find(struct tt_daemon *d, const struct tt_party *p, uint32_t id)
+{
+	struct tt_dbell *b = find_bell(d, p->id, id);
+
+	return b ? b->fd : -ENOENT;
+}
+
+static void drop_bell(struct tt_daemon *d, struct tt_dbell *b)
+{
+	tt_table_remove(&d->bell_ids, &b->by_id);
+	tt_list_drop(b->proc->bells, b);
+	b->proc->party->nbells--;
+	d->nbells--;
+	close(b->fd);
+	free(b);
+}
+
+static void drop_proc(struct tt_daemon *d, struct tt_proc *proc)
+{
+	struct tt_proc **at = &proc->party->procs;
+
+	while (proc->bells)
+		drop_bell(d, proc->bells);
+	while (*at && *at != proc)
+		at = &(*at)->next;
+	if (*at)
+		*at = proc->next;
+	tt_source_drop(d, &proc->src);
+}
+
+static void proc_exited(struct tt_daemon *d, struct tt_source *s, uint32_t events)
+{
+	struct tt_proc *proc = (struct tt_proc *)s;
+	struct tt_party *p = proc->party;
+
+	drop_proc(d, proc);
+	tt_reap_after_exit(d, p);
+}
+
+static int find_or_watch(struct tt_daemon *d, struct tt_party *p, pid_t pid, struct tt_proc **ret)
+{
+	struct tt_proc *proc;
+	int fd, err;
+
+	for (proc = p->procs; proc; proc = proc->next) {
+		if (proc->pid == pid) {
+			*ret = proc;
+			return 0;
+		}
+	}
+	fd = pidfd_open(pid, 0);
+	if (fd < 0)
+		return -errno;
+	proc = calloc(1, sizeof(*proc));
+	if (!proc) {
+		close(fd);
+		return -ENOMEM;
+	}
+	proc->src.ready = proc_exited;
+	err = tt_source_add(d, &proc->src, fd, EPOLLIN);
+	if (err < 0) {
+		close(fd);
+		free(proc);
+		return err;
+	}
+	proc->party = p;
+	proc->pid = pid;
+	proc->next = p->procs;
+	p->procs = proc;
+	*ret = proc;
+	return 0;
+}
+
+/*
+ * Others will write to it: it must be an eventfd, which takes the write at
+ * once, and not, say, a pipe on which a peer would block.
+ */
+static bool is_eventfd(int fd)
+{
+	char path[40], target[40];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(path, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return false;
+	target[n] = '\0';
+	return strcmp(target, "anon_inode:[eventfd]") == 0;
+}
+
+int tt_bell_add(struct tt_daemon *d, struct tt_party *p, uint32_t id, pid_t pid, int *fd)
+{
+	struct tt_proc *proc = NULL;
+	struct tt_dbell *b = find_bell(d, p->id, id);
+	int err;
+
+	if (!is_eventfd(*fd))
+		return -EINVAL;
+	fcntl(*fd, F_SETFL, O_NONBLOCK);
+	if (b)
+		drop_bell(d, b);
+	if (p->nbells >= TT_MAX_BELLS)
+		return -EMFILE;
+	err = find_or_watch(d, p, pid, &proc);
+	if (err == -ESRCH)
+		return 0; /* it has ended meanwhile */
+	if (err < 0)
+		return err;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return -ENOMEM;
+	b->party_id = p->id;
+	b->id = id;
+	b->fd = *fd;
+	b->proc = proc;
+	*fd = -1;
+	tt_table_insert(&d->bell_ids, &b->by_id, tt_hash2(p->id, id));
+	tt_list_push(proc->bells, b);
+	p->nbells++;
+	d->nbells++;
+	return 0;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/clock.h"
+#include "base/shm.h"
+#include "daemon_int.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* More are counted, not listed. */
+#define MAX_LISTED 100000u
+
+/* ---- totals ---- */
+
+/* Sums of what clients wrote must not wrap into nonsense. */
+static void add(uint64_t *sum, const uint64_t *hostile)
+{
+	uint64_t v = tt_load_relaxed(hostile);
+
+	*sum = v > (UINT64_MAX >> 1) - *sum ? UINT64_MAX >> 1 : *sum + v;
+}
+
+void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile)
+{
+	uint64_t *s = (uint64_t *)sum;
+	const uint64_t *h = (const uint64_t *)hostile;
+
+	_Static_assert(sizeof(*sum) % sizeof(uint64_t) == 0, "nothing but counters");
+	for (size_t i = 0; i < sizeof(*sum) / sizeof(uint64_t); i++)
+		add(&s[i], &h[i]);
+}
+
+static struct tt_side_totals all_totals(const struct tt_daemon *d)
+{
+	struct tt_side_totals sum = d->ended;
+
+	for (const struct tt_party *p = d->parties; p; p = p->next)
+		tt_totals_add(&sum, &p->mem->totals);
+	return sum;
+}
+
+static void write_totals(struct tt_json *j, const struct tt_side_totals *t)
+{
+	uint64_t fallback = 0;
+
+	for (int i = 1; i < TT_REASON_COUNT; i++)
+		add(&fallback, &t->fallback[i]);
+	tt_json_uint(j, "connections", t->connections);
+	tt_json_uint(j, "accelerated", t->accelerated);
+	tt_json_uint(j, "fallback", fallback);
+	tt_json_open(j, "fallback_reasons", '{');
+	for (int i = 1; i < TT_REASON_COUNT; i++)
+		if (t->fallback[i])
+			tt_json_uint(j, tt_reason_names[i], t->fallback[i]);
+	tt_json_close(j, '}');
+	tt_json_uint(j, "ring_tx_bytes", t->ring_tx_bytes);
+	tt_json_uint(j, "ring_rx_bytes", t->ring_rx_bytes);
+	tt_json_uint(j, "shadow_tx_bytes", t->shadow_tx_bytes);
+	tt_json_uint(j, "shadow_rx_bytes", t->shadow_rx_bytes);
+	tt_json_uint(j, "spins", t->spins);
+	tt_json_uint(j, "sleeps", t->sleeps);
+	tt_json_uint(j, "wakes", t->wakes);
+	tt_json_uint(j, "kicks", t->kicks);
+}
+
+/* ---- connections ---- */
+
+static void copy_text(char *to, const char *hostile, size_t bytes)
+{
+	size_t i;
+
+	for (i = 0; i + 1 < bytes; i++) {
+		char c = tt_load_relaxed(&hostile[i]);
+
+		if (!c)
+			break;
+		to[i] = c >= ' ' && c < 127 ? c : '?';
+	}
+	to[i] = '\0';
+}
+
+static void format_addr(const struct tt_addr *a, char *text, size_t bytes)
+{
+	char ip[INET6_ADDRSTRLEN];
+
+	if (tt_addr_is_ipv4(a)) {
+		inet_ntop(AF_INET, a->ip + 12, ip, sizeof(ip));
+		snprintf(text, bytes, "%s:%u", ip, a->port);
+	} else {
+		inet_ntop(AF_INET6, a->ip, ip, sizeof(ip));
+		snprintf(text, bytes, "[%s]:%u", ip, a->port);
+	}
+}
+
+static struct tt_addr copy_addr(const struct sockaddr_storage_small *hostile)
+{
+	struct sockaddr_storage ss = {.ss_family = tt_load_relaxed(&hostile->family)};
+	struct tt_addr a = {0};
+	uint8_t ip[16];
+
+	for (size_t i = 0; i < sizeof(ip); i++)
+		ip[i] = tt_load_relaxed(&hostile->addr[i]);
+	if (ss.ss_family == AF_INET)
+		memcpy(&((struct sockaddr_in *)&ss)->sin_addr, ip, 4);
+	else
+		memcpy(&((struct sockaddr_in6 *)&ss)->sin6_addr, ip, 16);
+	tt_addr_from(&ss, &a);
+	a.port = tt_load_relaxed(&hostile->port);
+	return a;
+}
+
+static struct tt_tuple tuple_of(struct tt_party *p, uint32_t entry)
+{
+	const struct tt_entry *e = &p->mem->entries[entry];
+
+	/* Where we know better than the client's memory, that counts. */
+	if (p->claims[entry])
+		return p->claims[entry]->tuple;
+	return (struct tt_tuple){copy_addr(&e->local), copy_addr(&e->remote)};
+}
+
+/* Bytes in the ring that the program has not read yet. */
+static uint64_t queued_bytes(struct tt_party *p, uint32_t entry)
+{
+	const struct tt_entry *e = &p->mem->entries[entry];
+	const struct tt_claim *c = p->claims[entry];
+	uint64_t head = tt_load_relaxed(&e->rx.head), tail = tt_load_relaxed(&e->rx.tail_seen);
+	struct tt_link_geometry g = tt_stream_geometry();
+
+	if (c && c->link) {
+		struct tt_link *map = c->link->map;
+		struct tt_stream_window *w = c->end == 0 ? tt_link_rx_window(map, c->slot)
+							 : tt_link_tx_window(map, c->slot);
+
+		tail = tt_load_relaxed(&w->tail);
+	}
+	return tail - head <= 2ull * g.chunk_bytes ? tail - head : 0;
+}
+
+static bool is_listed(const struct tt_entry *e)
+{
+	return tt_load_acquire(&e->state) == TT_ENTRY_USED &&
+	       tt_load_relaxed(&e->dead) != tt_load_relaxed(&e->generation) + 1;
+}
+
+/* Sets *ret_reason to one of tt_reason_names. */
+static bool is_accelerated(const struct tt_entry *e, uint32_t *ret_reason)
+{
+	uint32_t reason;
+
+	if (tt_load_relaxed(&e->attached)) {
+		reason = tt_load_relaxed(&e->down_reason);
+		*ret_reason = reason < TT_REASON_COUNT ? reason : TT_REASON_NONE;
+		return tt_load_relaxed(&e->tx_route) != TT_ROUTE_BACK ||
+		       tt_load_relaxed(&e->rx_route) != TT_ROUTE_BACK;
+	}
+	reason = tt_load_relaxed(&e->reason);
+	if (tt_load_relaxed(&e->claimed) && (reason == TT_REASON_NONE || reason >= TT_REASON_COUNT))
+		reason = TT_REASON_PEER_NOT_TUTTI;
+	*ret_reason = reason < TT_REASON_COUNT ? reason : TT_REASON_NONE;
+	return false;
+}
+
+static void write_connection(struct tt_json *j, struct tt_party *p, uint32_t entry)
+{
+	const struct tt_entry *e = &p->mem->entries[entry];
+	struct tt_tuple t = tuple_of(p, entry);
+	char text[80];
+	uint32_t reason;
+
+	tt_json_open(j, NULL, '{');
+	copy_text(text, e->comm, sizeof(e->comm));
+	if (!*text)
+		copy_text(text, p->mem->name, sizeof(p->mem->name));
+	tt_json_str(j, "program", text);
+	tt_json_int(j, "pid", tt_load_relaxed(&e->pid));
+	format_addr(&t.local, text, sizeof(text));
+	tt_json_str(j, "local", text);
+	format_addr(&t.remote, text, sizeof(text));
+	tt_json_str(j, "remote", text);
+	tt_json_str(j, "path", is_accelerated(e, &reason) ? "user" : "tcp");
+	tt_json_str(j, "reason", tt_reason_names[reason]);
+	tt_json_uint(j, "ring_tx_bytes", tt_load_relaxed(&e->tx_bytes));
+	tt_json_uint(j, "ring_rx_bytes", tt_load_relaxed(&e->rx_bytes));
+	tt_json_uint(j, "shadow_tx_bytes", tt_load_relaxed(&e->tx_tcp_bytes));
+	tt_json_uint(j, "shadow_rx_bytes", tt_load_relaxed(&e->rx_tcp_bytes));
+	tt_json_uint(j, "queued_bytes", queued_bytes(p, entry));
+	tt_json_uint(j, "spins", tt_load_relaxed(&e->tx_spins) + tt_load_relaxed(&e->rx_spins));
+	tt_json_uint(j, "sleeps", tt_load_relaxed(&e->tx_sleeps) + tt_load_relaxed(&e->rx_sleeps));
+	tt_json_uint(j, "wakes", tt_load_relaxed(&e->wakes));
+	tt_json_uint(j, "kicks", tt_load_relaxed(&e->kicks));
+	tt_json_uint(j, "side", p->id);
+	tt_json_close(j, '}');
+}
+
+static uint32_t used_entries(const struct tt_party *p)
+{
+	uint32_t used = tt_load_acquire(&p->mem->used);
+
+	return used < TT_SIDE_ENTRIES ? used : TT_SIDE_ENTRIES;
+}
+
+static void write_connections(struct tt_daemon *d, struct tt_json *j)
+{
+	uint32_t listed = 0;
+	bool truncated = false;
+
+	tt_json_open(j, "connections", '[');
+	for (struct tt_party *p = d->parties; p; p = p->next) {
+		for (uint32_t i = 0, used = used_entries(p); i < used; i++) {
+			if (!is_listed(&p->mem->entries[i]))
+				continue;
+			if (listed++ < MAX_LISTED)
+				write_connection(j, p, i);
+			else
+				truncated = true;
+		}
+	}
+	tt_json_close(j, ']');
+	if (truncated)
+		tt_json_bool(j, "truncated", true);
+}
+
+/* ---- out ---- */
+
+static int into_memfd(struct tt_json *j)
+{
+	int fd;
+
+	if (j->failed)
+		return -ENOMEM;
+	fd = memfd_create("tutti-report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	for (size_t done = 0; done < j->bytes;) {
+		ssize_t n = write(fd, j->text + done, j->bytes - done);
+
+		if (n < 0) {
+			int err = -errno;
+
+			close(fd);
+			return err;
+		}
+		done += (size_t)n;
+	}
+	fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+	return fd;
+}
+
+int tt_report_ss(struct tt_daemon *d)
+{
+	struct tt_json j;
+	struct tt_side_totals t;
+	int fd;
+
+	for (struct tt_party *p = d->parties; p; p = p->next)
+		tt_reap(d, p);
+	t = all_totals(d);
+	tt_json_init(&j);
+	tt_json_open(&j, NULL, '{');
+	write_connections(d, &j);
+	tt_json_open(&j, "totals", '{');
+	write_totals(&j, &t);
+	tt_json_close(&j, '}');
+	tt_json_close(&j, '}');
+	fd = into_memfd(&j);
+	tt_json_fini(&j);
+	return fd;
+}
+
+static uint64_t allocated_bytes(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+int tt_report_status(struct tt_daemon *d)
+{
+	struct tt_json j;
+	struct tt_side_totals t = all_totals(d);
+	uint64_t memory = 0, claims = 0;
+	int fd;
+
+	for (struct tt_party *p = d->parties; p; p = p->next) {
+		memory += allocated_bytes(p->fd);
+		claims += p->nclaims;
+	}
+	for (struct tt_dlink *l = d->links; l; l = l->next)
+		memory += allocated_bytes(l->fd);
+	tt_json_init(&j);
+	tt_json_open(&j, NULL, '{');
+	tt_json_int(&j, "pid", getpid());
+	tt_json_str(&j, "version", TUTTI_VERSION);
+	tt_json_num(&j, "uptime_s", (double)(tt_now_ns() - d->start_ns) / TT_NS_PER_SEC);
+	tt_json_uint(&j, "control_connections", d->nconns);
+	tt_json_uint(&j, "sides", d->nparties);
+	tt_json_uint(&j, "links", d->nlinks);
+	tt_json_uint(&j, "bells", d->nbells);
+	tt_json_uint(&j, "claims", claims);
+	tt_json_uint(&j, "memory_bytes", memory);
+	tt_json_uint(&j, "sides_total", d->stats.parties);
+	tt_json_uint(&j, "claims_total", d->stats.claims);
+	tt_json_uint(&j, "granted_total", d->stats.granted);
+	tt_json_uint(&j, "reaped_total", d->stats.reaped);
+	tt_json_uint(&j, "refused_total", d->stats.refused);
+	tt_json_open(&j, "totals", '{');
+	write_totals(&j, &t);
+	tt_json_close(&j, '}');
+	tt_json_close(&j, '}');
+	fd = into_memfd(&j);
+	tt_json_fini(&j);
+	return fd;
+}

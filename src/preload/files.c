@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* Calls that make, copy, close and describe descriptors. */
+#include "preload/preload_int.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+static bool is_stream(int domain, int type, int protocol)
+{
+	return (domain == AF_INET || domain == AF_INET6) &&
+	       (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
+	       (protocol == 0 || protocol == IPPROTO_TCP);
+}
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	enter();
+	int fd = tt_sys.socket(domain, type, protocol);
+
+	if (fd < 0)
+		return fd;
+	if (is_stream(domain, type, protocol))
+		tt_sock_new_stream(fd, type & SOCK_NONBLOCK, false);
+	else
+		tt_sock_opened(fd);
+	return fd;
+}
+
+EXPORT int connect(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	enter();
+	int r = tt_sys.connect(fd, sa, len);
+
+	if (r == 0)
+		tt_sock_connected(fd);
+	return r;
+}
+
+EXPORT int accept4(int fd, struct sockaddr *sa, socklen_t *len, int flags)
+{
+	enter();
+	struct sockaddr_storage ss;
+	socklen_t sslen = sizeof(ss);
+	int new = tt_sys.accept4(fd, sa ? sa : (struct sockaddr *)&ss, sa ? len : &sslen, flags);
+
+	if (new < 0)
+		return new;
+	int family = sa ? (len && *len >= sizeof(sa->sa_family) ? sa->sa_family : AF_UNSPEC)
+			: ss.ss_family;
+
+	if (family == AF_INET || family == AF_INET6)
+		tt_sock_new_stream(new, flags & SOCK_NONBLOCK, true);
+	else
+		tt_sock_opened(new);
+	return new;
+}
+
+EXPORT int accept(int fd, struct sockaddr *sa, socklen_t *len)
+{
+	return accept4(fd, sa, len, 0);
+}
+
+EXPORT int shutdown(int fd, int how)
+{
+	enter();
+	return (int)finish(tt_sock_shutdown(fd, how));
+}
+
+EXPORT int close(int fd)
+{
+	enter();
+	return (int)finish(tt_sock_close(fd));
+}
+
+EXPORT int close_range(unsigned int first, unsigned int last, int flags)
+{
+	enter();
+	return (int)finish(tt_sock_close_range(first, last, flags));
+}
+
+EXPORT void closefrom(int first)
+{
+	close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0);
+}
+
+EXPORT int dup(int fd)
+{
+	enter();
+	int r = tt_sys.dup(fd);
+
+	if (r >= 0)
+		tt_sock_duped(fd, r);
+	return r;
+}
+
+EXPORT int dup2(int fd, int onto)
+{
+	enter();
+	return (int)finish(tt_sock_dup_onto(fd, onto, 0, false));
+}
+
+EXPORT int dup3(int fd, int onto, int flags)
+{
+	enter();
+	return (int)finish(tt_sock_dup_onto(fd, onto, flags, true));
+}
+
+static int fcntl_any(int fd, int cmd, void *arg)
+{
+	enter();
+	int r = tt_sys.fcntl(fd, cmd, arg);
+
+	if (r < 0)
+		return r;
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		tt_sock_duped(fd, r);
+	else if (cmd == F_SETFL)
+		tt_sock_set_nonblock(fd, (int)(intptr_t)arg & O_NONBLOCK);
+	return r;
+}
+
+EXPORT int fcntl(int fd, int cmd, ...)
+{
+	va_list ap;
+
+	va_start(ap, cmd);
+	void *arg = va_arg(ap, void *);
+
+	va_end(ap);
+	return fcntl_any(fd, cmd, arg);
+}
+
+EXPORT int fcntl64(int fd, int cmd, ...)
+{
+	va_list ap;
+
+	va_start(ap, cmd);
+	void *arg = va_arg(ap, void *);
+
+	va_end(ap);
+	return fcntl_any(fd, cmd, arg);
+}
+
+EXPORT int ioctl(int fd, unsigned long req, ...)
+{
+	va_list ap;
+	int r;
+
+	enter();
+	va_start(ap, req);
+	void *arg = va_arg(ap, void *);
+
+	va_end(ap);
+	if ((req == FIONBIO || req == FIONREAD || req == TIOCOUTQ) && arg &&
+	    tt_sock_ioctl(fd, req, arg, &r))
+		return (int)finish(r);
+	return tt_sys.ioctl(fd, req, arg);
+}
+
+EXPORT int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
+{
+	enter();
+	return (int)finish(tt_sock_getsockopt(fd, level, name, val, len));
+}
+
+EXPORT int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
+{
+	enter();
+	return (int)finish(tt_sock_setsockopt(fd, level, name, val, len));
+}
+
+/*
+ * io_uring moves bytes past libc: programs are told that the kernel lacks it,
+ * as container engines tell them, and take their other way.
+ */
+EXPORT long syscall(long number, ...)
+{
+	va_list ap;
+	long a[6];
+
+	enter();
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (number == SYS_io_uring_setup && tt_sock_active() && !getenv("TUTTI_IO_URING")) {
+		errno = ENOSYS;
+		return -1;
+	}
+	if (number == SYS_close)
+		return close((int)a[0]);
+	if (number == SYS_close_range)
+		return close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
+	return tt_sys.syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/* ---- into other programs: their connections must be found there ---- */
+
+EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+	static int (*next)(const char *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("execve", &next);
+	tt_sock_share_all();
+	return next(path, argv, envp);
+}
+
+EXPORT int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	static int (*next)(const char *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("execvpe", &next);
+	tt_sock_share_all();
+	return next(file, argv, envp);
+}
+
+EXPORT int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa,
+		       const posix_spawnattr_t *at, char *const argv[], char *const envp[])
+{
+	static int (*next)(pid_t *, const char *, const posix_spawn_file_actions_t *,
+			   const posix_spawnattr_t *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("posix_spawn", &next);
+	tt_sock_share_all();
+	return next(pid, path, fa, at, argv, envp);
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa,
+			const posix_spawnattr_t *at, char *const argv[], char *const envp[])
+{
+	static int (*next)(pid_t *, const char *, const posix_spawn_file_actions_t *,
+			   const posix_spawnattr_t *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("posix_spawnp", &next);
+	tt_sock_share_all();
+	return next(pid, file, fa, at, argv, envp);
+}
+
+EXPORT int system(const char *command)
+{
+	static int (*next)(const char *);
+
+	enter();
+	if (!next)
+		tt_next("system", &next);
+	tt_sock_share_all();
+	return next(command);
+}
+
+EXPORT FILE *popen(const char *command, const char *type)
+{
+	static FILE *(*next)(const char *, const char *);
+
+	enter();
+	if (!next)
+		tt_next("popen", &next);
+	tt_sock_share_all();
+	return next(command, type);
+}

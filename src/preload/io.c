@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: MIT */
+/* Calls that move bytes. */
+#include "preload/preload_int.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+/* Runs real on a connection that is plain TCP, else way; c is the connection. */
+#define DISPATCH(c, fd, real, way)                                                                 \
+	do {                                                                                       \
+		bool raw_;                                                                         \
+		if (raw_call(c, fd, &raw_)) {                                                      \
+			ssize_t n_ = (real);                                                       \
+			raw_done(c, raw_, n_);                                                     \
+			return n_;                                                                 \
+		}                                                                                  \
+		return finish(way);                                                                \
+	} while (0)
+
+static inline bool on_ring(const struct tt_conn *c)
+{
+	return tt_load_acquire(&c->mode) == TT_CONN_ATTACHED;
+}
+
+static ssize_t recv1(struct tt_conn *c, int fd, void *buf, size_t n, int flags)
+{
+	struct iovec iov = {buf, n};
+
+	return tt_sock_recv(c, fd, &iov, 1, flags);
+}
+
+static ssize_t send1(struct tt_conn *c, int fd, const void *buf, size_t n, int flags)
+{
+	struct iovec iov = {(void *)(uintptr_t)buf, n};
+
+	return tt_sock_send(c, fd, &iov, 1, flags);
+}
+
+EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.read(fd, buf, n);
+	if (on_ring(c)) {
+		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
+
+		if (r >= 0)
+			return r;
+	}
+	DISPATCH(c, fd, tt_sys.read(fd, buf, n), recv1(c, fd, buf, n, 0));
+}
+
+EXPORT ssize_t write(int fd, const void *buf, size_t n)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.write(fd, buf, n);
+	if (on_ring(c)) {
+		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
+
+		if (r >= 0)
+			return r;
+	}
+	DISPATCH(c, fd, tt_sys.write(fd, buf, n), send1(c, fd, buf, n, 0));
+}
+
+EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.recv(fd, buf, n, flags);
+	if (on_ring(c) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL))) {
+		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
+
+		if (r >= 0)
+			return r;
+	}
+	DISPATCH(c, fd, tt_sys.recv(fd, buf, n, flags), recv1(c, fd, buf, n, flags));
+}
+
+EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.send(fd, buf, n, flags);
+	if (on_ring(c) && !(flags & ~MSG_NOSIGNAL)) {
+		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
+
+		if (r >= 0)
+			return r;
+	}
+	DISPATCH(c, fd, tt_sys.send(fd, buf, n, flags), send1(c, fd, buf, n, flags));
+}
+
+EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from,
+			socklen_t *len)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+	bool raw;
+
+	if (!c)
+		return tt_sys.recvfrom(fd, buf, n, flags, from, len);
+	if (raw_call(c, fd, &raw)) {
+		ssize_t r = tt_sys.recvfrom(fd, buf, n, flags, from, len);
+
+		raw_done(c, raw, r);
+		return r;
+	}
+	ssize_t r = recv1(c, fd, buf, n, flags);
+
+	/* A stream names no sender. */
+	if (r >= 0 && from && len)
+		*len = 0;
+	return finish(r);
+}
+
+EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to,
+		      socklen_t len)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.sendto(fd, buf, n, flags, to, len);
+	DISPATCH(c, fd, tt_sys.sendto(fd, buf, n, flags, to, len), send1(c, fd, buf, n, flags));
+}
+
+static bool bad_iov(const struct iovec *iov, int n)
+{
+	size_t total = 0;
+
+	if (n < 0 || n > IOV_MAX)
+		return true;
+	for (int i = 0; i < n; i++) {
+		if (iov[i].iov_len > SSIZE_MAX - total)
+			return true;
+		total += iov[i].iov_len;
+	}
+	return false;
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.readv(fd, iov, n);
+	if (bad_iov(iov, n))
+		return finish(-EINVAL);
+	DISPATCH(c, fd, tt_sys.readv(fd, iov, n), tt_sock_recv(c, fd, iov, n, 0));
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.writev(fd, iov, n);
+	if (bad_iov(iov, n))
+		return finish(-EINVAL);
+	DISPATCH(c, fd, tt_sys.writev(fd, iov, n), tt_sock_send(c, fd, iov, n, 0));
+}
+
+/* Descriptors that came with a message are new here, whatever their numbers stood for. */
+static void note_received(const struct msghdr *m)
+{
+	struct msghdr *mh = (struct msghdr *)(uintptr_t)m;
+
+	for (struct cmsghdr *cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
+		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(cm) + i * sizeof(int), sizeof(fd));
+			tt_sock_opened(fd);
+		}
+	}
+}
+
+/* Descriptors that leave: whoever gets them must find their connections. */
+static void note_sent(const struct msghdr *m)
+{
+	struct msghdr *mh = (struct msghdr *)(uintptr_t)m;
+
+	for (struct cmsghdr *cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
+		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(cm) + i * sizeof(int), sizeof(fd));
+			tt_sock_shared(fd);
+		}
+	}
+}
+
+static ssize_t recvmsg_kernel(int fd, struct msghdr *m, int flags)
+{
+	ssize_t r = tt_sys.recvmsg(fd, m, flags);
+
+	if (r >= 0 && m->msg_controllen)
+		note_received(m);
+	return r;
+}
+
+static ssize_t recvmsg_ring(struct tt_conn *c, int fd, struct msghdr *m, int flags)
+{
+	if (bad_iov(m->msg_iov, (int)m->msg_iovlen))
+		return -EMSGSIZE;
+	if (flags & (MSG_ERRQUEUE | MSG_OOB)) {
+		ssize_t r = tt_sys.recvmsg(fd, m, flags);
+
+		return r < 0 ? -errno : r;
+	}
+	ssize_t r = tt_sock_recv(c, fd, m->msg_iov, (int)m->msg_iovlen, flags);
+
+	if (r >= 0) {
+		m->msg_namelen = 0;
+		m->msg_controllen = 0;
+		m->msg_flags = flags & MSG_CMSG_CLOEXEC;
+	}
+	return r;
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return recvmsg_kernel(fd, m, flags);
+	DISPATCH(c, fd, tt_sys.recvmsg(fd, m, flags), recvmsg_ring(c, fd, m, flags));
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c) {
+		if (m && m->msg_controllen && tt_sock_active())
+			note_sent(m);
+		return tt_sys.sendmsg(fd, m, flags);
+	}
+	if (bad_iov(m->msg_iov, (int)m->msg_iovlen))
+		return finish(-EMSGSIZE);
+	DISPATCH(c, fd, tt_sys.sendmsg(fd, m, flags),
+		 tt_sock_send(c, fd, m->msg_iov, (int)m->msg_iovlen, flags));
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned int n, int flags)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.sendmmsg(fd, v, n, flags);
+	for (unsigned int i = 0; i < n; i++) {
+		ssize_t r = sendmsg(fd, &v[i].msg_hdr, flags);
+
+		if (r < 0)
+			return i ? (int)i : -1;
+		v[i].msg_len = (unsigned int)r;
+	}
+	return (int)n;
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned int n, int flags, struct timespec *timeout)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return tt_sys.recvmmsg(fd, v, n, flags, timeout);
+	for (unsigned int i = 0; i < n; i++) {
+		int wait = i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0;
+		ssize_t r = recvmsg(fd, &v[i].msg_hdr, (flags & ~MSG_WAITFORONE) | wait);
+
+		if (r < 0)
+			return i ? (int)i : -1;
+		v[i].msg_len = (unsigned int)r;
+		/* As the kernel: the end of the stream fills no further message. */
+		if (r == 0)
+			return (int)i + 1;
+	}
+	return (int)n;
+}
+
+static ssize_t sendfile_any(int out, int in, off_t *offset, size_t count)
+{
+	enter();
+	struct tt_conn *c = tt_fd_conn(out);
+
+	if (!c)
+		return tt_sys.sendfile(out, in, offset, count);
+	DISPATCH(c, out, tt_sys.sendfile(out, in, offset, count),
+		 tt_sock_sendfile(c, out, in, offset, count));
+}
+
+EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
+{
+	return sendfile_any(out, in, offset, count);
+}
+
+EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
+{
+	return sendfile_any(out, in, (off_t *)offset, count);
+}
+
+EXPORT ssize_t splice(int in, off64_t *off_in, int out, off64_t *off_out, size_t len,
+		      unsigned int flags)
+{
+	enter();
+	struct tt_conn *ci = tt_fd_conn(in), *co = tt_fd_conn(out);
+
+	if (ci && (off_in || co))
+		return finish(-ESPIPE);
+	if (ci)
+		DISPATCH(ci, in, tt_sys.splice(in, off_in, out, off_out, len, flags),
+			 tt_sock_splice_out(ci, in, out, len, flags));
+	if (co)
+		DISPATCH(co, out, tt_sys.splice(in, off_in, out, off_out, len, flags),
+			 tt_sock_splice_in(co, in, out, len, flags));
+	return tt_sys.splice(in, off_in, out, off_out, len, flags);
+}
+
+/* ---- libc's checked forms, made by _FORTIFY_SOURCE ---- */
+
+extern void __chk_fail(void) __attribute__((noreturn));
+
+EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
+{
+	if (n > room)
+		__chk_fail();
+	return read(fd, buf, n);
+}
+
+EXPORT ssize_t __recv_chk(int fd, void *buf, size_t n, size_t room, int flags)
+{
+	if (n > room)
+		__chk_fail();
+	return recv(fd, buf, n, flags);
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t n, size_t room, int flags,
+			      struct sockaddr *from, socklen_t *len)
+{
+	if (n > room)
+		__chk_fail();
+	return recvfrom(fd, buf, n, flags, from, len);
+}
+
+/* ---- stdio: libc's streams call the kernel from inside ---- */
+
+static ssize_t cookie_read(void *cookie, char *buf, size_t n)
+{
+	return read((int)(intptr_t)cookie, buf, n);
+}
+
+static ssize_t cookie_write(void *cookie, const char *buf, size_t n)
+{
+	ssize_t r = write((int)(intptr_t)cookie, buf, n);
+
+	return r < 0 ? 0 : r; /* fopencookie wants 0 for an error */
+}
+
+static int cookie_close(void *cookie)
+{
+	return close((int)(intptr_t)cookie);
+}
+
+EXPORT FILE *fdopen(int fd, const char *mode)
+{
+	static FILE *(*next)(int, const char *);
+
+	enter();
+	if (!next)
+		tt_next("fdopen", &next);
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return next(fd, mode);
+	const cookie_io_functions_t io = {cookie_read, cookie_write, NULL, cookie_close};
+	FILE *f = fopencookie((void *)(intptr_t)fd, mode, io);
+
+	if (f)
+		f->_fileno = fd; /* for fileno(3) */
+	return f;
+}
+
+EXPORT int vdprintf(int fd, const char *fmt, va_list ap)
+{
+	static int (*next)(int, const char *, va_list);
+
+	enter();
+	if (!next)
+		tt_next("vdprintf", &next);
+	if (!tt_fd_conn(fd))
+		return next(fd, fmt, ap);
+	char *text;
+	int n = vasprintf(&text, fmt, ap);
+
+	if (n < 0)
+		return -1;
+	for (int done = 0; done < n;) {
+		ssize_t w = write(fd, text + done, (size_t)(n - done));
+
+		if (w < 0) {
+			n = -1;
+			break;
+		}
+		done += (int)w;
+	}
+	free(text);
+	return n;
+}
+
+EXPORT int dprintf(int fd, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	int n = vdprintf(fd, fmt, ap);
+
+	va_end(ap);
+	return n;
+}
+
+EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)flag;
+	va_start(ap, fmt);
+	int n = vdprintf(fd, fmt, ap);
+
+	va_end(ap);
+	return n;
+}

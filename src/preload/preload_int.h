@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* What the wrappers share. */
+#ifndef TT_PRELOAD_INT_H
+#define TT_PRELOAD_INT_H
+
+#include "base/sys.h"
+#include "sock/sock.h"
+
+#include <errno.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern bool tt_preload_ready;
+void tt_preload_init(void);
+/* Writes the next definition of name to the function pointer at ret_fn. */
+void tt_next(const char *name, void *ret_fn);
+
+/* Constructors of other libraries may call us before ours has run. */
+static inline void enter(void)
+{
+	if (__builtin_expect(!tt_preload_ready, 0))
+		tt_preload_init();
+}
+
+/* The edge where negative errnos become -1 and errno. */
+static inline ssize_t finish(ssize_t r)
+{
+	if (r >= 0)
+		return r;
+	errno = (int)-r;
+	return -1;
+}
+
+/*
+ * Whether this call on c goes to the kernel as it is; then `raw` says whether
+ * it was counted, and raw_done() must follow.
+ */
+static inline bool raw_call(struct tt_conn *c, int fd, bool *ret_raw)
+{
+	uint32_t mode = tt_load_acquire(&c->mode);
+
+	*ret_raw = false;
+	if (mode == TT_CONN_ATTACHED || mode == TT_CONN_CLAIMED)
+		return false;
+	if (mode == TT_CONN_PLAIN) {
+		if (tt_conn_progress(c, fd))
+			return tt_load_acquire(&c->mode) == TT_CONN_FALLBACK;
+		if (!tt_conn_raw_begin(c))
+			return false;
+		*ret_raw = true;
+	}
+	return true;
+}
+
+static inline void raw_done(struct tt_conn *c, bool raw, ssize_t n)
+{
+	if (!raw)
+		return;
+	int err = errno;
+
+	if (n > 0)
+		tt_count(&c->local_bytes, (uint64_t)n);
+	tt_conn_raw_end(c);
+	errno = err;
+}
+
+#endif

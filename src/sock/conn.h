@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A connection as one process sees it, and the table of its descriptors.
+ *
+ * Everything here is a cache of one process. What must survive fork, exec and
+ * passing lies in the side's entry (side.h), under its locks; the descriptor
+ * table finds it. Conn objects are recycled but never unmapped: a thread that
+ * loaded one and was overtaken by a close may still lock it, sees under the
+ * lock that the table no longer leads there, and starts again.
+ *
+ *   PLAIN ---a few messages, or fork---> CLAIMED ---granted---> ATTACHED
+ *     |                                     |
+ *     +--------------cannot be--------------+--> FALLBACK, for a recorded reason
+ *
+ * PLAIN: calls go to the kernel as they are; `raw` counts threads inside them,
+ * and c stays PLAIN while another thread is there, for it would sleep on the
+ * shadow alone and miss what comes by the ring. From CLAIMED on (entry.claimed
+ * says whether the daemon was told) no call blocks in the kernel except in
+ * wait.c, which counts its sleepers.
+ *
+ * Locks, outermost first: table lock (conn.c) > a set's lock (epoll.c) >
+ * entry.rx_lock / entry.tx_lock (never both, except in closing: tx then rx).
+ */
+#ifndef TT_SOCK_CONN_H
+#define TT_SOCK_CONN_H
+
+#include "sock/side.h"
+
+#include <sys/types.h>
+
+enum { TT_CONN_FREE, TT_CONN_PLAIN, TT_CONN_CLAIMED, TT_CONN_ATTACHED, TT_CONN_FALLBACK };
+
+struct tt_interest;
+struct tt_eset;
+
+struct tt_conn {
+	uint32_t mode;	   /* TT_CONN_*; read without lock */
+	uint32_t nonblock; /* O_NONBLOCK of the open file, as last seen */
+	struct tt_entry *e;
+	struct tt_stream st; /* valid when ATTACHED */
+	uint64_t checked;    /* ticks: when the shadow was last asked */
+	struct tt_side_mem *mem; /* whose entry it is */
+	int fd;		     /* one of the descriptors that lead here */
+	uint32_t refs;	     /* slots of the table */
+	uint32_t pins;	     /* threads that use it outside any lock */
+	uint32_t used;	     /* this process has moved bytes on it */
+	uint32_t raw;	     /* threads inside kernel calls while PLAIN */
+	uint32_t ops;	     /* calls that moved bytes while PLAIN */
+	uint32_t reason;
+	uint32_t connected;
+	uint32_t waited; /* a long write has waited for the grant once */
+	uint32_t rcvlowat;
+	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
+	struct tt_interest *interests;	  /* under the table of sets' lock */
+	uint64_t local_bytes;
+	struct tt_conn *next_free;
+};
+
+enum { TT_FD_UNKNOWN, TT_FD_NONE, TT_FD_CONN, TT_FD_EPOLL };
+
+struct tt_slot {
+	uint32_t kind;
+	void *obj; /* struct tt_conn or struct tt_eset */
+};
+
+/* ---- the table (fdtab.c) ---- */
+
+#define TT_FDTAB_LEAF 1024
+#define TT_FDTAB_LEAVES 4096
+extern struct tt_slot *tt_fdtab[TT_FDTAB_LEAVES];
+
+/* The slot of fd, or NULL when its number was never used. Lock-free. */
+static inline struct tt_slot *tt_fd_slot(int fd)
+{
+	if ((unsigned)fd >= TT_FDTAB_LEAF * TT_FDTAB_LEAVES)
+		return NULL;
+	struct tt_slot *leaf = tt_load_acquire(&tt_fdtab[fd / TT_FDTAB_LEAF]);
+
+	return leaf ? &leaf[fd % TT_FDTAB_LEAF] : NULL;
+}
+
+/* Whether fd leads to obj now. */
+static inline bool tt_fd_is(int fd, const void *obj)
+{
+	struct tt_slot *s = tt_fd_slot(fd);
+
+	return s && tt_load_acquire(&s->obj) == obj;
+}
+
+struct tt_conn *tt_fd_conn_slow(int fd);
+
+/* The connection behind fd, or NULL when fd is none of ours. Looks a new number up once. */
+static inline struct tt_conn *tt_fd_conn(int fd)
+{
+	struct tt_slot *s = tt_fd_slot(fd);
+
+	if (s) {
+		uint32_t kind = tt_load_acquire(&s->kind);
+
+		if (kind == TT_FD_CONN)
+			return tt_load_acquire(&s->obj);
+		if (kind != TT_FD_UNKNOWN)
+			return NULL;
+	}
+	return tt_fd_conn_slow(fd);
+}
+
+void tt_fdtab_lock(void);
+void tt_fdtab_unlock(void);
+/* The calls below want the lock held. */
+void tt_fd_set(int fd, uint32_t kind, void *obj);
+/* Some other descriptor of this process that leads to obj, or -1. */
+int tt_fd_other(const void *obj, int not_fd);
+/* Calls fn for every slot of this kind. */
+void tt_fd_each(uint32_t kind, void (*fn)(int fd, void *obj));
+
+/* ---- connections (conn.c) ---- */
+
+struct tt_conn *tt_conn_new(int fd);
+/*
+ * fd, which was closed and no longer leads here, is one descriptor less; after
+ * the last, c and what it holds is freed (once nobody pins it). last says so.
+ */
+void tt_conn_put(struct tt_conn *c, int fd, bool last);
+/* Keeps c from being recycled, for calls that wait. False: fd no longer leads to it. */
+bool tt_conn_pin(struct tt_conn *c, int fd);
+void tt_conn_unpin(struct tt_conn *c);
+
+/*
+ * Counts a call on a connection that nobody claimed; claims when it is worth
+ * it. True: it is PLAIN no longer.
+ */
+bool tt_conn_progress(struct tt_conn *c, int fd);
+/* Stays on TCP for good. */
+void tt_conn_fallback(struct tt_conn *c, int fd, enum tt_reason why);
+/*
+ * Other processes of the side are going to hold c too: gives it an entry, where
+ * they find it. Table lock held.
+ */
+int tt_conn_share(struct tt_conn *c, int fd);
+
+/* CLAIMED and granted: map the link and say so. True when ATTACHED now. */
+bool tt_conn_attach(struct tt_conn *c, int fd);
+
+bool tt_conn_ready_slow(struct tt_conn *c, int fd);
+
+/* Whether c is on the ring; claims and attaches when it is time. */
+static inline bool tt_conn_ready(struct tt_conn *c, int fd)
+{
+	return tt_load_acquire(&c->mode) == TT_CONN_ATTACHED || tt_conn_ready_slow(c, fd);
+}
+
+/* A call that goes to the kernel as it is begins and ends. False: no longer PLAIN. */
+bool tt_conn_raw_begin(struct tt_conn *c);
+void tt_conn_raw_end(struct tt_conn *c);
+
+/* Asks the kernel about the shadow; updates entry.shadow, drops kicks. */
+void tt_conn_check_shadow(struct tt_conn *c, int fd);
+/* Drops kick bytes that wait on the shadow. rx_lock held. */
+void tt_conn_drop_kicks(struct tt_conn *c, int fd);
+/* The peer broke the protocol: end the connection as a reset would. */
+void tt_conn_break(struct tt_conn *c, int fd);
+/* Sends a kick byte: the doorbell of last resort. tx_lock held. */
+void tt_conn_kick(struct tt_conn *c, int fd);
+/* The peer's next call shall ask the kernel (we close or end). */
+void tt_conn_hint(struct tt_conn *c);
+/* Which of POLLIN.. hold now. want narrows what must be exact. */
+short tt_conn_poll(struct tt_conn *c, int fd, short want);
+
+/* Locks with the recovery that a dead holder asks for. 0, or -EAGAIN inside a signal handler. */
+int tt_conn_lock_tx(struct tt_conn *c);
+int tt_conn_lock_rx(struct tt_conn *c);
+
+static inline void tt_conn_unlock_tx(struct tt_conn *c)
+{
+	tt_side_unlock(&c->e->tx_lock);
+}
+
+static inline void tt_conn_unlock_rx(struct tt_conn *c)
+{
+	tt_side_unlock(&c->e->rx_lock);
+}
+
+/* ---- waiting (wait.c) ---- */
+
+/*
+ * Waits until c may be readable (writable), or its shadow has news. deadline
+ * in tt_now_ns() or INT64_MAX. 0, -EAGAIN at the deadline, -EINTR.
+ * Takes no lock of its caller's.
+ */
+int tt_wait_rx(struct tt_conn *c, int fd, int64_t deadline_ns);
+int tt_wait_tx(struct tt_conn *c, int fd, int64_t deadline_ns);
+
+/* Arms the thread's bell on c for these events; the caller checks again, then sleeps. */
+void tt_wait_arm(struct tt_conn *c, bool rx, bool tx, uint32_t bell);
+void tt_wait_disarm(struct tt_conn *c, bool rx, bool tx, uint32_t bell);
+
+/* The calling thread's bell; id 0 when it cannot have one. */
+struct tt_bell;
+const struct tt_bell *tt_thread_bell(void);
+
+/* Adaptive spinning: one per thread and kind of wait. */
+struct tt_spinner {
+	uint64_t start, limit; /* ticks */
+	uint32_t rounds;
+	bool yields;
+};
+void tt_spin_start(struct tt_spinner *sp);
+/* False: stop spinning, sleep. */
+bool tt_spin_next(struct tt_spinner *sp);
+void tt_spin_won(struct tt_spinner *sp);
+/* After a sleep of this long: would spinning have paid? */
+void tt_spin_slept(struct tt_spinner *sp, int64_t ns);
+/* Whether the last waits of this thread were won by spinning. */
+bool tt_spin_hot(void);
+
+/* ---- the process (proc.c) ---- */
+
+struct tt_proc {
+	struct tt_side_mem *mem; /* NULL: everything stays on TCP */
+	int side_fd;
+	uint32_t spin_usec; /* UINT32_MAX: adaptive */
+	int pid;
+};
+extern struct tt_proc tt_proc;
+
+/* Sends to the daemon; connects first when need be. -ENOTCONN: there is none. */
+struct tt_ctl_msg;
+int tt_proc_send(const struct tt_ctl_msg *m, int fd);
+int tt_proc_request(struct tt_ctl_msg *m, int fd, int *ret_fd);
+
+/* The link of this id, mapped; NULL. Its conns by slot. */
+struct tt_link *tt_proc_link(uint32_t side_id, uint32_t id, int side);
+struct tt_conn **tt_proc_link_conn(struct tt_link *l, uint32_t slot);
+void tt_proc_fork_prepare(void);
+void tt_proc_fork_parent(void);
+void tt_proc_fork_child(void);
+void tt_fdtab_fork_child(void);
+/* One line of JSON where TUTTI_STATS says. */
+void tt_stats_write(void);
+/* Opens a bell and tells the daemon. */
+int tt_proc_bell(struct tt_bell *ret_bell);
+
+/* ---- epoll (epoll.c), as conn.c needs it ---- */
+
+/* c was attached: its interests leave the kernel's sets. Table lock not held. */
+void tt_eset_conn_attached(struct tt_conn *c, int fd);
+/* fd is being closed while it leads to c; last: no other descriptor does. */
+void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last);
+/* fd may be a set that is waited on from outside: keep its readability true. */
+void tt_eset_watched(int fd);
+void tt_eset_get(struct tt_eset *s);
+void tt_eset_put(struct tt_eset *s, int fd);
+void tt_eset_fork_prepare(void);
+void tt_eset_fork_parent(void);
+void tt_eset_fork_child(void);
+/* Puts c up for evaluation in every set that has it. */
+void tt_eset_conn_changed(struct tt_conn *c);
+
+#endif

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * epoll sets that hold connections of both kinds.
+ *
+ * The program's descriptor stays a real epoll set (E). What is the kernel's
+ * stays in it, untouched: its events come back as the program registered them.
+ * A connection on the ring leaves E; its interest is kept here, so that
+ * changing it is no system call, and its readiness is found in two ways:
+ *
+ *   ring    the set's completion queue (ulc/cq.h) tells which connections to
+ *           look at, whatever their number
+ *   shadow  lies, edge-triggered, in a second set (I), for the peer's end and
+ *           for what still goes by TCP
+ *
+ * E holds two more descriptors, the queue's bell and I, under a random mark
+ * that no program uses: so E itself becomes readable when a sleeper is rung,
+ * for whoever waits on it without us or has put it into another set.
+ *
+ * The ready list is the kernel's: an interest is on it from the moment
+ * something may have happened; a wait evaluates those on the list, reports
+ * what holds, and keeps level-triggered ones for the next look.
+ *
+ * A set belongs to the process that made it; its lock is sets_lock for
+ * membership (table of sets) and set->lock for the rest. A child of fork that
+ * uses an inherited set gets a copy of its own (rebuild).
+ */
+#include "base/clock.h"
+#include "base/shm.h"
+#include "base/sys.h"
+#include "sock/epoll_int.h"
+#include "ulc/chan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+pthread_mutex_t tt_sets_lock = PTHREAD_MUTEX_INITIALIZER;
+struct tt_eset *tt_sets;
+
+/* ---- life ---- */
+
+void tt_sock_epoll_created(int epfd)
+{
+	if (epfd < 0 || !tt_sock_active())
+		return;
+	tt_sock_opened(epfd);
+	struct tt_eset *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return; /* everything in it stays the kernel's */
+	pthread_mutex_init(&s->lock, NULL);
+	s->epfd = epfd;
+	s->inner = -1;
+	s->refs = 1;
+	s->ready_tail = &s->ready;
+	if (getrandom(&s->mark, sizeof(s->mark), 0) < 0)
+		s->mark = (uintptr_t)s * 0x9e3779b97f4a7c15ull;
+	tt_fdtab_lock();
+	tt_fd_set(epfd, TT_FD_EPOLL, s);
+	tt_fdtab_unlock();
+	pthread_mutex_lock(&tt_sets_lock);
+	s->next = tt_sets;
+	tt_sets = s;
+	pthread_mutex_unlock(&tt_sets_lock);
+}
+
+/* A set without memory of what is in it must not take connections to the ring. */
+struct tt_eset *tt_eset_of(int epfd)
+{
+	struct tt_slot *sl = tt_fd_slot(epfd);
+
+	if (!sl || tt_load_acquire(&sl->kind) != TT_FD_EPOLL)
+		return NULL;
+	struct tt_eset *s = tt_load_acquire(&sl->obj);
+
+	if (s && s->inherited)
+		tt_eset_rebuild(s, epfd);
+	return s;
+}
+
+void tt_eset_get(struct tt_eset *s)
+{
+	tt_fetch_add(&s->refs, 1);
+}
+
+/* Makes I, the bell, the queue. set->lock held. */
+static int open_inner(struct tt_eset *s)
+{
+	struct epoll_event bell = {.events = EPOLLIN, .data.u64 = s->mark};
+	struct epoll_event inner = {.events = EPOLLIN, .data.u64 = s->mark + 1};
+
+	if (s->inner >= 0)
+		return 0;
+	memset(&s->cq, 0, sizeof(s->cq));
+	s->cq.owner = tt_load_relaxed(&tt_proc.mem->id);
+	int err = tt_proc_bell(&s->cq.bell);
+
+	if (err < 0)
+		return err;
+	int in = tt_sys.epoll_create1(EPOLL_CLOEXEC);
+
+	if (in < 0) {
+		err = -errno;
+		tt_bell_close(&s->cq.bell);
+		return err;
+	}
+	in = tt_fd_high(in);
+	if (tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_ADD, s->cq.bell.fd, &bell) < 0 ||
+	    tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_ADD, in, &inner) < 0) {
+		err = -errno;
+		tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, s->cq.bell.fd, NULL);
+		tt_fd_close(in);
+		tt_bell_close(&s->cq.bell);
+		return err;
+	}
+	s->inner = in;
+	return 0;
+}
+
+/* ---- interests ---- */
+
+static struct tt_interest *find_interest(struct tt_eset *s, const struct tt_conn *c, int fd)
+{
+	for (struct tt_interest *i = c->interests; i; i = i->next_of_conn)
+		if (i->set == s && i->fd == fd)
+			return i;
+	return NULL;
+}
+
+void tt_eset_queue(struct tt_interest *i)
+{
+	if (i->queued || i->off)
+		return;
+	i->queued = true;
+	i->next_ready = NULL;
+	*i->set->ready_tail = i;
+	i->set->ready_tail = &i->next_ready;
+}
+
+void tt_eset_unqueue(struct tt_interest *i)
+{
+	struct tt_eset *s = i->set;
+
+	if (!i->queued)
+		return;
+	for (struct tt_interest **at = &s->ready; *at; at = &(*at)->next_ready)
+		if (*at == i) {
+			*at = i->next_ready;
+			if (s->ready_tail == &i->next_ready)
+				s->ready_tail = at;
+			break;
+		}
+	i->queued = false;
+}
+
+/* tt_sets_lock and set->lock held. */
+static struct tt_interest *add_interest(struct tt_eset *s, struct tt_conn *c, int fd,
+					const struct epoll_event *ev)
+{
+	struct tt_interest *i = calloc(1, sizeof(*i));
+
+	if (!i)
+		return NULL;
+	i->set = s;
+	i->conn = c;
+	i->fd = fd;
+	i->events = ev->events;
+	i->data = ev->data;
+	i->next_of_conn = c->interests;
+	i->next_of_set = s->all;
+	if (s->all)
+		s->all->prev_of_set = i;
+	s->all = i;
+	tt_store_release(&c->interests, i);
+	return i;
+}
+
+/* The wait line tells the peer which of our queues to post to. rx_lock taken here. */
+static int listen_to(struct tt_conn *c, uint32_t waiter, bool on)
+{
+	struct tt_wait_line *w = &c->st.tx->wait;
+	bool any = false, done = !on;
+
+	if (tt_conn_lock_rx(c) < 0)
+		return -EAGAIN;
+	for (int k = 0; k < TT_WAIT_CQS; k++) {
+		uint32_t at = tt_load_relaxed(&w->rx_cq[k]);
+
+		if (on && !done && at == 0) {
+			tt_store_relaxed(&w->rx_cq[k], (uint16_t)waiter);
+			done = true;
+		} else if (!on && at == waiter) {
+			tt_store_relaxed(&w->rx_cq[k], (uint16_t)0);
+		}
+		any = any || tt_load_relaxed(&w->rx_cq[k]) != 0;
+	}
+	uint32_t old = tt_load_relaxed(&w->rx_flags), now = old & ~(uint32_t)TT_WAIT_HOT;
+
+	now = any ? now | TT_WAIT_CQ : now & ~(uint32_t)TT_WAIT_CQ;
+	/* More queues than places: the peer kicks the shadow, which lies in every I. */
+	if (on && !done)
+		now |= TT_WAIT_OVERFLOW;
+	tt_store_relaxed(&w->rx_flags, now);
+	if (old & TT_WAIT_HOT)
+		tt_membarrier_global();
+	else
+		tt_fence();
+	tt_conn_unlock_rx(c);
+	return 0;
+}
+
+static struct tt_interest **slot_list(struct tt_eset *s, struct tt_link *l, uint32_t slot,
+				      bool create)
+{
+	for (struct tt_eset_link *el = s->links; el; el = el->next)
+		if (el->link == l)
+			return &el->by_slot[slot];
+	struct tt_eset_link *el = create ? calloc(1, sizeof(*el)) : NULL;
+
+	if (!el)
+		return NULL;
+	el->link = l;
+	el->next = s->links;
+	s->links = el;
+	return &el->by_slot[slot];
+}
+
+void tt_eset_on_event(void *set, struct tt_link *l, uint32_t slot)
+{
+	struct tt_interest **at = slot_list(set, l, slot, false);
+
+	for (struct tt_interest *i = at ? *at : NULL; i; i = i->next_of_slot)
+		tt_eset_queue(i);
+}
+
+/* Puts an attached connection under our care. set->lock held. */
+int tt_eset_to_ring(struct tt_interest *i)
+{
+	struct tt_eset *s = i->set;
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET,
+				 .data.ptr = i};
+	int err = open_inner(s);
+
+	if (err < 0)
+		return err;
+	int waiter = tt_cq_attach(&s->cq, i->conn->st.link);
+
+	if (waiter < 0)
+		return waiter;
+	if (tt_sys.epoll_ctl(s->inner, EPOLL_CTL_ADD, i->fd, &ev) < 0 && errno != EEXIST) {
+		err = -errno;
+		tt_cq_detach(&s->cq, i->conn->st.link);
+		return err;
+	}
+	struct tt_interest **at = slot_list(s, i->conn->st.link, i->conn->st.slot, true);
+
+	if (!at) {
+		tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
+		tt_cq_detach(&s->cq, i->conn->st.link);
+		return -ENOMEM;
+	}
+	i->next_of_slot = *at;
+	*at = i;
+	listen_to(i->conn, (uint32_t)waiter, true);
+	i->ring = true;
+	s->rings++;
+	tt_eset_queue(i);
+	return 0;
+}
+
+static uint32_t waiter_of(struct tt_eset *s, const struct tt_link *l)
+{
+	for (uint32_t k = 0; k < s->cq.nlinks; k++)
+		if (s->cq.links[k].link == l)
+			return s->cq.links[k].waiter;
+	return 0;
+}
+
+/* tt_sets_lock and set->lock held. The kernel's registration is the caller's affair. */
+static void remove_interest(struct tt_interest *i)
+{
+	struct tt_eset *s = i->set;
+	struct tt_interest **at = &i->conn->interests;
+
+	tt_eset_unqueue(i);
+	/* What came by fork is the parent's: its queue goes on listening. */
+	if (i->ring && !s->inherited) {
+		uint32_t waiter = waiter_of(s, i->conn->st.link);
+		struct tt_interest **l = slot_list(s, i->conn->st.link, i->conn->st.slot, false);
+
+		while (l && *l && *l != i)
+			l = &(*l)->next_of_slot;
+		if (l && *l)
+			*l = i->next_of_slot;
+
+		if (waiter && i->conn->e)
+			listen_to(i->conn, waiter, false);
+		tt_cq_detach(&s->cq, i->conn->st.link);
+		s->rings--;
+	}
+	while (*at && *at != i)
+		at = &(*at)->next_of_conn;
+	if (*at)
+		tt_store_release(at, i->next_of_conn);
+	if (i->prev_of_set)
+		i->prev_of_set->next_of_set = i->next_of_set;
+	else
+		s->all = i->next_of_set;
+	if (i->next_of_set)
+		i->next_of_set->prev_of_set = i->prev_of_set;
+	free(i);
+}
+
+void tt_eset_put(struct tt_eset *s, int fd)
+{
+	if (tt_fetch_add(&s->refs, (uint32_t)-1) != 1) {
+		if (s->epfd == fd)
+			s->epfd = tt_fd_other(s, fd);
+		return;
+	}
+	pthread_mutex_lock(&tt_sets_lock);
+	pthread_mutex_lock(&s->lock);
+	while (s->all)
+		remove_interest(s->all);
+	for (struct tt_eset **at = &tt_sets; *at; at = &(*at)->next)
+		if (*at == s) {
+			*at = s->next;
+			break;
+		}
+	if (s->inner >= 0) {
+		tt_fd_close(s->inner);
+		if (!s->inherited)
+			tt_cq_fini(&s->cq);
+		s->inner = -1;
+	}
+	for (struct tt_eset_link *el = s->links, *next; el; el = next) {
+		next = el->next;
+		free(el);
+	}
+	s->links = NULL;
+	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&tt_sets_lock);
+	/* A thread may still wait in it; sets are few, their memory is kept. */
+}
+
+void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last)
+{
+	if (!tt_load_acquire(&c->interests))
+		return;
+	pthread_mutex_lock(&tt_sets_lock);
+	for (struct tt_interest *i = c->interests, *next; i; i = next) {
+		next = i->next_of_conn;
+		/* A copy keeps the open file, and with it the registration, alive. */
+		if (i->fd != fd && !last)
+			continue;
+		if (!last)
+			continue;
+		struct tt_eset *s = i->set;
+
+		pthread_mutex_lock(&s->lock);
+		/* Out of I before i is freed: events of I carry its address. */
+		if (i->ring && !s->inherited)
+			tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
+		remove_interest(i);
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_mutex_unlock(&tt_sets_lock);
+}
+
+/* A sleeper in the kernel's wait, or a watcher from outside, shall look again. set->lock held. */
+static void stir(struct tt_eset *s)
+{
+	if (s->inner >= 0 && (s->sleepers || s->watched))
+		tt_bell_ring(s->cq.owner, s->cq.bell.id);
+}
+
+void tt_eset_conn_attached(struct tt_conn *c, int fd)
+{
+	(void)fd;
+	if (!tt_load_acquire(&c->interests))
+		return;
+	pthread_mutex_lock(&tt_sets_lock);
+	for (struct tt_interest *i = c->interests; i; i = i->next_of_conn) {
+		struct tt_eset *s = i->set;
+
+		pthread_mutex_lock(&s->lock);
+		if (!i->ring) {
+			if (tt_eset_to_ring(i) == 0) {
+				tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, i->fd, NULL);
+				stir(s);
+			}
+		}
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_mutex_unlock(&tt_sets_lock);
+}
+
+void tt_eset_conn_changed(struct tt_conn *c)
+{
+	if (!tt_load_acquire(&c->interests))
+		return;
+	pthread_mutex_lock(&tt_sets_lock);
+	for (struct tt_interest *i = c->interests; i; i = i->next_of_conn) {
+		pthread_mutex_lock(&i->set->lock);
+		if (i->ring) {
+			tt_eset_queue(i);
+			stir(i->set);
+		}
+		pthread_mutex_unlock(&i->set->lock);
+	}
+	pthread_mutex_unlock(&tt_sets_lock);
+}
+
+/* ---- epoll_ctl ---- */
+
+static int ctl_ring(struct tt_eset *s, struct tt_interest *i, int op, const struct epoll_event *ev)
+{
+	switch (op) {
+	case EPOLL_CTL_ADD:
+		return -EEXIST;
+	case EPOLL_CTL_MOD:
+		if ((ev->events | i->events) & EPOLLEXCLUSIVE)
+			return -EINVAL;
+		i->events = ev->events;
+		i->data = ev->data;
+		i->off = false;
+		i->waiting = false;
+		tt_eset_queue(i);
+		if (s->sleepers || s->watched)
+			stir(s);
+		return 0;
+	default:
+		tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
+		remove_interest(i);
+		return 0;
+	}
+}
+
+static int ctl_kernel(struct tt_eset *s, struct tt_interest *i, int op, int fd,
+		      struct epoll_event *ev)
+{
+	if (tt_sys.epoll_ctl(s->epfd, op, fd, ev) < 0)
+		return -errno;
+	if (op == EPOLL_CTL_MOD && i) {
+		i->events = ev->events;
+		i->data = ev->data;
+	} else if (op == EPOLL_CTL_DEL && i) {
+		remove_interest(i);
+	}
+	return 0;
+}
+
+static int ctl_add(struct tt_eset *s, struct tt_conn *c, int fd, struct epoll_event *ev)
+{
+	const uint32_t with_exclusive =
+		EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+
+	if ((ev->events & EPOLLEXCLUSIVE) && (ev->events & ~with_exclusive))
+		return -EINVAL;
+	struct tt_interest *i = add_interest(s, c, fd, ev);
+
+	if (!i)
+		return -ENOMEM;
+	int err = c->mode == TT_CONN_ATTACHED ? tt_eset_to_ring(i) : -EAGAIN;
+
+	if (err == 0) {
+		stir(s);
+		return 0;
+	}
+	if (c->mode != TT_CONN_ATTACHED)
+		err = tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, ev) < 0 ? -errno : 0;
+	if (err < 0)
+		remove_interest(i);
+	return err;
+}
+
+int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct tt_eset *s = tt_eset_of(epfd);
+	struct tt_conn *c = s ? tt_fd_conn(fd) : NULL;
+	int err;
+
+	if (!c || c->mode == TT_CONN_FALLBACK || (op != EPOLL_CTL_DEL && !ev) ||
+	    (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)) {
+		struct tt_slot *sl = tt_fd_slot(fd);
+
+		/* A set inside a set: the inner one must be readable by itself. */
+		if (s && sl && sl->kind == TT_FD_EPOLL && op == EPOLL_CTL_ADD)
+			tt_eset_watched(fd);
+		return tt_sys.epoll_ctl(epfd, op, fd, ev) < 0 ? -errno : 0;
+	}
+	/* The common change, of an interest on the ring, needs no other lock. */
+	pthread_mutex_lock(&tt_sets_lock);
+	pthread_mutex_lock(&s->lock);
+	struct tt_interest *i = find_interest(s, c, fd);
+
+	if (i && i->ring)
+		err = ctl_ring(s, i, op, ev);
+	else if (!i && op == EPOLL_CTL_ADD)
+		err = ctl_add(s, c, fd, ev);
+	else if (!i && c->mode == TT_CONN_ATTACHED)
+		err = -ENOENT;
+	else
+		err = ctl_kernel(s, i, op, fd, ev);
+	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&tt_sets_lock);
+	return err;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* What epoll.c, epoll_wait.c and epoll_fork.c share. The note is in epoll.c. */
+#ifndef TT_SOCK_EPOLL_INT_H
+#define TT_SOCK_EPOLL_INT_H
+
+#include "sock/sock.h"
+#include "ulc/bell.h"
+#include "ulc/cq.h"
+
+/* Of epoll_event.events: those that are no readiness. */
+#define TT_EPOLL_FLAGS (EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP)
+
+struct tt_interest {
+	struct tt_eset *set;
+	struct tt_conn *conn;
+	int fd;
+	uint32_t events; /* as registered */
+	epoll_data_t data;
+	bool ring;    /* ours; else in E */
+	bool off;     /* ONESHOT that fired */
+	bool queued;  /* on the ready list */
+	bool waiting; /* asked to hear of room */
+	struct tt_interest *next_of_conn;
+	struct tt_interest *next_of_set, *prev_of_set;
+	struct tt_interest *next_ready;
+	struct tt_interest *next_of_slot;
+};
+
+/* The interests of a set on one link, by slot. */
+struct tt_eset_link {
+	struct tt_link *link;
+	struct tt_eset_link *next;
+	struct tt_interest *by_slot[TT_LINK_MAX_SLOTS];
+};
+
+struct tt_eset {
+	pthread_mutex_t lock;
+	int epfd; /* E: one of its descriptors */
+	int inner; /* I; -1 until the first connection on the ring */
+	uint32_t refs;
+	uint32_t rings;	   /* interests that are ours */
+	uint32_t sleepers; /* threads inside the kernel's wait */
+	bool watched;	   /* somebody may wait on E from outside */
+	uint64_t mark;	   /* data of the bell; mark + 1: of I */
+	uint64_t kernel_at; /* ticks of the last look at E */
+	struct tt_cq cq;
+	struct tt_eset_link *links;
+	bool inherited; /* by fork: to be rebuilt before use */
+	struct tt_interest *all;
+	struct tt_interest *ready, **ready_tail;
+	struct tt_eset *next;
+};
+
+/* All sets of this process; sets_lock guards the list and who is in which set. */
+extern pthread_mutex_t tt_sets_lock;
+extern struct tt_eset *tt_sets;
+
+/* The set behind epfd, rebuilt when it came by fork; NULL: the kernel's alone. */
+struct tt_eset *tt_eset_of(int epfd);
+
+/* set->lock held for all of these. */
+void tt_eset_queue(struct tt_interest *i);
+void tt_eset_unqueue(struct tt_interest *i);
+int tt_eset_to_ring(struct tt_interest *i);
+void tt_eset_on_event(void *set, struct tt_link *l, uint32_t slot);
+/* What holds of an interest now, as it is to be reported. */
+uint32_t tt_eset_evaluate(struct tt_interest *i);
+/* Who waits from outside, or sleeps, finds E readable if and only if it is. */
+void tt_eset_settle(struct tt_eset *s);
+
+/* In the child of fork: gives the set an E, an I and a bell of its own. */
+void tt_eset_rebuild(struct tt_eset *s, int epfd);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting on epoll sets: look, spin, sleep. The note is in epoll.c. */
+#include "base/clock.h"
+#include "base/sys.h"
+#include "sock/epoll_int.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define KERNEL_US 50u /* look at the kernel's events at least this often while busy */
+#define SHADOWS_AT_ONCE 32
+
+/* EPOLL bits are poll's, beyond the flags. */
+uint32_t tt_eset_evaluate(struct tt_interest *i)
+{
+	struct tt_conn *c = i->conn;
+	uint32_t want = i->events & ~(uint32_t)TT_EPOLL_FLAGS;
+	uint32_t ev = (uint32_t)(unsigned short)tt_conn_poll(c, i->fd, (short)want);
+
+	ev &= want | EPOLLERR | EPOLLHUP;
+	if ((want & EPOLLOUT) && !(ev & EPOLLOUT) && !i->waiting) {
+		/* To be told when there is room; then look once more (W1). */
+		i->waiting = true;
+		tt_fetch_or(&c->st.tx->wait.tx_flags, TT_WAIT_CQ);
+		ev |= (uint32_t)(unsigned short)tt_conn_poll(c, i->fd, (short)want) &
+		      (want | EPOLLERR | EPOLLHUP);
+	}
+	return ev;
+}
+
+/* Memory follows the traffic: a connection that was drained gives its chunk back. */
+static void drained(struct tt_conn *c)
+{
+	if (tt_load_relaxed(&c->e->rx.store) <= TT_LINK_KEEP_CHUNKS || tt_conn_lock_rx(c) < 0)
+		return;
+	tt_stream_idle(&c->st, &c->e->rx);
+	tt_conn_unlock_rx(c);
+}
+
+/* set->lock held. Moves what is ready from the list into evs. */
+static int collect(struct tt_eset *s, struct epoll_event *evs, int max)
+{
+	struct tt_interest *list, *i, *next;
+	int n = 0;
+
+	tt_cq_poll(&s->cq, tt_eset_on_event, s);
+	list = s->ready;
+	s->ready = NULL;
+	s->ready_tail = &s->ready;
+	for (i = list; i; i = next) {
+		next = i->next_ready;
+		if (n == max) {
+			/* Those not reached come first next time: put them before the others. */
+			struct tt_interest *last = i;
+
+			while (last->next_ready)
+				last = last->next_ready;
+			last->next_ready = s->ready;
+			if (!s->ready)
+				s->ready_tail = &last->next_ready;
+			s->ready = i;
+			break;
+		}
+		i->queued = false;
+		uint32_t ev = i->off ? 0 : tt_eset_evaluate(i);
+
+		if (!ev) {
+			drained(i->conn);
+			continue;
+		}
+		evs[n].events = ev;
+		evs[n++].data = i->data;
+		i->waiting = false;
+		if (i->events & EPOLLONESHOT)
+			i->off = true;
+		else if (!(i->events & EPOLLET))
+			tt_eset_queue(i);
+	}
+	return n;
+}
+
+/* Events of I: the kernel has news of some shadows. set->lock held. */
+static void take_shadows(struct tt_eset *s)
+{
+	struct epoll_event evs[SHADOWS_AT_ONCE];
+	int n = tt_sys.epoll_wait(s->inner, evs, SHADOWS_AT_ONCE, 0);
+
+	for (int k = 0; k < n; k++) {
+		struct tt_interest *i = evs[k].data.ptr;
+
+		tt_conn_check_shadow(i->conn, i->fd);
+		tt_eset_queue(i);
+	}
+}
+
+/* Takes our own two out of what the kernel returned; the rest moves up. set->lock held. */
+static int sift(struct tt_eset *s, struct epoll_event *evs, int n)
+{
+	int out = 0;
+
+	for (int k = 0; k < n; k++) {
+		if (evs[k].data.u64 == s->mark)
+			tt_bell_reset(&s->cq.bell);
+		else if (evs[k].data.u64 == s->mark + 1)
+			take_shadows(s);
+		else
+			evs[out++] = evs[k];
+	}
+	return out;
+}
+
+static bool kernel_due(struct tt_eset *s)
+{
+	uint64_t now = tt_ticks();
+
+	if (now - s->kernel_at < KERNEL_US * tt_ticks_per_us())
+		return false;
+	s->kernel_at = now;
+	return true;
+}
+
+/* One look without waiting. set->lock held. */
+static int look(struct tt_eset *s, struct epoll_event *evs, int max, bool ask_kernel)
+{
+	int n = 0;
+
+	if (ask_kernel) {
+		n = tt_sys.epoll_wait(s->epfd, evs, max, 0);
+		n = n > 0 ? sift(s, evs, n) : 0;
+	}
+	return n < max ? n + collect(s, evs + n, max - n) : n;
+}
+
+/* Before the lock is left: who waits from outside finds E readable if and only if it is. */
+void tt_eset_settle(struct tt_eset *s)
+{
+	if (!s->watched && !s->sleepers)
+		return;
+	if (s->ready) {
+		tt_bell_ring(s->cq.owner, s->cq.bell.id);
+		return;
+	}
+	tt_cq_arm(&s->cq);
+	if (tt_cq_pending(&s->cq))
+		tt_bell_ring(s->cq.owner, s->cq.bell.id);
+}
+
+void tt_eset_watched(int fd)
+{
+	struct tt_eset *s = tt_eset_of(fd);
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->lock);
+	s->watched = true;
+	if (s->inner >= 0) {
+	
+		/* Level-triggered leftovers that no longer hold must not keep E readable. */
+		tt_bell_reset(&s->cq.bell);
+		tt_cq_poll(&s->cq, tt_eset_on_event, s);
+		for (struct tt_interest *i = s->ready, *next; i; i = next) {
+			next = i->next_ready;
+			if (!tt_eset_evaluate(i))
+				tt_eset_unqueue(i);
+		}
+		tt_eset_settle(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int kernel_wait(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,
+		       const sigset_t *mask)
+{
+	int n;
+
+	if (timeout_ns == INT64_MAX) {
+		n = tt_sys.epoll_pwait(epfd, evs, max, -1, mask);
+	} else if (timeout_ns % 1000000 == 0) {
+		n = tt_sys.epoll_pwait(epfd, evs, max, (int)(timeout_ns / 1000000), mask);
+	} else {
+		struct timespec ts = {timeout_ns / TT_NS_PER_SEC, timeout_ns % TT_NS_PER_SEC};
+
+		n = tt_sys.epoll_pwait2 ? tt_sys.epoll_pwait2(epfd, evs, max, &ts, mask) : -1;
+		if (n < 0 && (!tt_sys.epoll_pwait2 || errno == ENOSYS))
+			n = tt_sys.epoll_pwait(epfd, evs, max, (int)(timeout_ns / 1000000) + 1,
+					       mask);
+	}
+	return n < 0 ? -errno : n;
+}
+
+static int64_t time_left(int64_t deadline)
+{
+	if (deadline == INT64_MAX)
+		return INT64_MAX;
+	int64_t left = deadline - tt_now_ns();
+
+	if (left <= 0)
+		return 0;
+	/* Whole milliseconds sleep by the old call, never too short. */
+	return left > 2000000 ? (left + 999999) / 1000000 * 1000000 : left;
+}
+
+struct in_kernel {
+	struct tt_eset *set;
+};
+
+static void left_kernel(void *arg)
+{
+	struct tt_eset *s = ((struct in_kernel *)arg)->set;
+
+	pthread_mutex_lock(&s->lock);
+	s->sleepers--;
+	if (!s->sleepers && !s->watched && s->inner >= 0)
+		tt_cq_disarm(&s->cq);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Sleeps in E. Events found on the way out are in evs, ours taken out. */
+static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs, int max,
+			   int64_t deadline, const sigset_t *mask)
+{
+	struct in_kernel u = {s};
+	int n;
+
+	pthread_mutex_lock(&s->lock);
+	s->sleepers++;
+	if (s->inner >= 0) {
+		tt_cq_arm(&s->cq);
+		n = collect(s, evs, max);
+		if (n > 0) {
+			s->sleepers--;
+			if (!s->sleepers && !s->watched)
+				tt_cq_disarm(&s->cq);
+			pthread_mutex_unlock(&s->lock);
+			return n;
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	pthread_cleanup_push(left_kernel, &u);
+	n = kernel_wait(epfd, evs, max, time_left(deadline), mask);
+	pthread_cleanup_pop(1);
+	if (n > 0 && s->inner >= 0) {
+		pthread_mutex_lock(&s->lock);
+		n = sift(s, evs, n);
+		n += n < max ? collect(s, evs + n, max - n) : 0;
+		tt_eset_settle(s);
+		pthread_mutex_unlock(&s->lock);
+	}
+	return n;
+}
+
+static bool news(const struct tt_eset *s)
+{
+	return tt_load_relaxed(&s->ready) || tt_cq_pending(&s->cq);
+}
+
+int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,
+		       const sigset_t *mask)
+{
+	struct tt_eset *s = tt_eset_of(epfd);
+	struct tt_spinner sp;
+	int n;
+
+	if (!s || max <= 0 || !s->all)
+		return kernel_wait(epfd, evs, max, timeout_ns, mask);
+	int64_t deadline = timeout_ns == INT64_MAX ? INT64_MAX : tt_now_ns() + timeout_ns;
+
+	if (tt_load_relaxed(&s->rings)) {
+		pthread_mutex_lock(&s->lock);
+		n = look(s, evs, max, timeout_ns == 0 || mask || kernel_due(s));
+		if (s->watched || s->sleepers)
+			tt_eset_settle(s);
+		pthread_mutex_unlock(&s->lock);
+		if (n > 0 || timeout_ns == 0)
+			return n;
+		tt_spin_start(&sp);
+		while (tt_spin_next(&sp)) {
+			bool due = sp.rounds % 64 == 0 && kernel_due(s);
+
+			if (!news(s) && !due)
+				continue;
+			pthread_mutex_lock(&s->lock);
+			n = look(s, evs, max, due);
+			pthread_mutex_unlock(&s->lock);
+			if (n > 0) {
+				tt_spin_won(&sp);
+				tt_count(&tt_proc.mem->totals.spins, 1);
+				return n;
+			}
+			if (deadline != INT64_MAX && due && tt_now_ns() >= deadline)
+				break;
+		}
+	} else {
+		memset(&sp, 0, sizeof(sp));
+	}
+	for (;;) {
+		int64_t t0 = tt_now_ns();
+
+		n = sleep_in_kernel(s, epfd, evs, max, deadline, mask);
+		if (s->rings) {
+			tt_spin_slept(&sp, tt_now_ns() - t0);
+			tt_count(&tt_proc.mem->totals.sleeps, 1);
+		}
+		if (n != 0 || (deadline != INT64_MAX && tt_now_ns() >= deadline))
+			return n;
+	}
+}

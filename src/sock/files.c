@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Descriptors: how they come, go, and are copied; options; the end of the
+ * process. The table follows the kernel: what is closed is taken out before
+ * the kernel frees the number, what is new is entered after it was given.
+ *
+ * A child of vfork shares this memory but not the descriptors: what it closes
+ * or copies must not change the table, so every change compares the process.
+ */
+#include "base/clock.h"
+#include "base/shm.h"
+#include "base/sys.h"
+#include "sock/sock.h"
+#include "ulc/chan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static bool borrowed_memory(void)
+{
+	return getpid() != tt_proc.pid;
+}
+
+void tt_sock_opened(int fd)
+{
+	struct tt_slot *s = tt_fd_slot(fd);
+
+	if (!s || s->kind == TT_FD_UNKNOWN || borrowed_memory())
+		return;
+	/* Closed behind our back: what was there is gone without a word. */
+	tt_sock_forget(fd);
+}
+
+void tt_sock_new_stream(int fd, bool nonblock, bool connected)
+{
+	if (fd < 0 || !tt_sock_active() || borrowed_memory())
+		return;
+	tt_sock_opened(fd);
+	tt_fdtab_lock();
+	struct tt_conn *c = tt_conn_new(fd);
+
+	if (c) {
+		c->nonblock = nonblock;
+		c->connected = connected;
+		c->refs = 1;
+		tt_fd_set(fd, TT_FD_CONN, c);
+	}
+	tt_fdtab_unlock();
+}
+
+struct gone {
+	struct tt_conn *conn;
+	struct tt_eset *set;
+	bool last;
+};
+
+/* Takes fd out of the table. */
+static struct gone take_out(int fd)
+{
+	struct gone g = {0};
+	struct tt_slot *s = tt_fd_slot(fd);
+
+	if (!s || s->kind == TT_FD_UNKNOWN)
+		return g;
+	tt_fdtab_lock();
+	uint32_t kind = s->kind;
+	void *obj = s->obj;
+
+	tt_fd_set(fd, TT_FD_UNKNOWN, NULL);
+	if (kind == TT_FD_CONN) {
+		g.conn = obj;
+		g.last = --g.conn->refs == 0;
+		if (!g.last && g.conn->fd == fd)
+			g.conn->fd = tt_fd_other(obj, fd);
+	} else if (kind == TT_FD_EPOLL) {
+		g.set = obj;
+	}
+	tt_fdtab_unlock();
+	if (g.conn)
+		tt_eset_conn_closed(g.conn, fd, g.last);
+	return g;
+}
+
+static void finish(struct gone g, int fd)
+{
+	if (g.conn)
+		tt_conn_put(g.conn, fd, g.last);
+	if (g.set)
+		tt_eset_put(g.set, fd);
+}
+
+void tt_sock_forget(int fd)
+{
+	finish(take_out(fd), fd);
+}
+
+int tt_sock_close(int fd)
+{
+	if (!tt_sock_active() || borrowed_memory())
+		return tt_sys.close(fd) < 0 ? -errno : 0;
+	/* A program that closes all it does not know must not take ours. */
+	if (tt_fd_is_internal(fd))
+		return -EBADF;
+	struct gone g = take_out(fd);
+	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
+
+	finish(g, fd);
+	return ret;
+}
+
+int tt_sock_close_range(unsigned first, unsigned last, int flags)
+{
+	if (!tt_sock_active() || borrowed_memory() || (flags & CLOSE_RANGE_CLOEXEC))
+		return tt_sys.close_range(first, last, flags) < 0 ? -errno : 0;
+	if (first > last)
+		return -EINVAL;
+	unsigned top = tt_fd_internal_top();
+
+	/* Around our own, one stretch at a time. */
+	while (first <= last) {
+		unsigned end = first;
+
+		while (end <= last && end <= top && !tt_fd_is_internal((int)end)) {
+			if (tt_fd_slot((int)end) && tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN)
+				tt_sock_forget((int)end);
+			end++;
+		}
+		if (end > top)
+			end = last == UINT32_MAX ? last : last + 1;
+		if (end > first || end == UINT32_MAX) {
+			unsigned to = end == UINT32_MAX && last == UINT32_MAX ? last : end - 1;
+
+			if (tt_sys.close_range(first, to, flags) < 0)
+				return -errno;
+			if (to == UINT32_MAX)
+				break;
+		}
+		first = end + (end <= top ? 1 : 0);
+	}
+	return 0;
+}
+
+static void duplicate(int fd, int ret)
+{
+	struct tt_slot *s = tt_fd_slot(fd);
+
+	if (!s || borrowed_memory())
+		return;
+	tt_fdtab_lock();
+	if (s->kind == TT_FD_CONN || s->kind == TT_FD_EPOLL) {
+		if (s->kind == TT_FD_CONN)
+			((struct tt_conn *)s->obj)->refs++;
+		else
+			tt_eset_get(s->obj);
+		tt_fd_set(ret, s->kind, s->obj);
+	}
+	tt_fdtab_unlock();
+}
+
+void tt_sock_duped(int fd, int ret)
+{
+	tt_sock_opened(ret);
+	/* Known before it is copied: both then lead to one object. */
+	tt_fd_conn(fd);
+	duplicate(fd, ret);
+}
+
+int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
+{
+	int ret;
+
+	if (!tt_sock_active() || borrowed_memory() || fd == onto) {
+		ret = dup3 ? tt_sys.dup3(fd, onto, flags) : tt_sys.dup2(fd, onto);
+		return ret < 0 ? -errno : ret;
+	}
+	if (tt_fd_is_internal(onto))
+		return -EBUSY; /* high numbers of ours; nobody aims there */
+	if (tt_sys.fcntl(fd, F_GETFD) < 0)
+		return -EBADF;
+	struct gone g = take_out(onto);
+
+	ret = dup3 ? tt_sys.dup3(fd, onto, flags) : tt_sys.dup2(fd, onto);
+	if (ret < 0)
+		ret = -errno;
+	finish(g, onto);
+	if (ret >= 0) {
+		tt_fd_conn(fd);
+		duplicate(fd, ret);
+	}
+	return ret;
+}
+
+void tt_sock_connected(int fd)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (c)
+		c->connected = 1;
+}
+
+void tt_sock_set_nonblock(int fd, bool on)
+{
+	struct tt_slot *s = tt_fd_slot(fd);
+
+	if (s && s->kind == TT_FD_CONN)
+		((struct tt_conn *)s->obj)->nonblock = on;
+}
+
+void tt_sock_shared(int fd)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c)
+		return;
+	tt_fdtab_lock();
+	if (tt_fd_is(fd, c))
+		tt_conn_share(c, fd);
+	tt_fdtab_unlock();
+}
+
+int tt_sock_shutdown(int fd, int how)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (c && c->e && c->mode == TT_CONN_ATTACHED) {
+		struct tt_entry *e = c->e;
+
+		if ((how == SHUT_WR || how == SHUT_RDWR) && tt_conn_lock_tx(c) == 0) {
+			tt_store_release(&e->wr_shut, 1u);
+			if (e->tx_route == TT_ROUTE_RING)
+				tt_fetch_or(&c->st.tx->flags, TT_STREAM_FIN);
+			tt_conn_unlock_tx(c);
+		}
+		if (how == SHUT_RD || how == SHUT_RDWR)
+			tt_store_release(&e->rd_shut, 1u);
+	}
+	int ret = tt_sys.shutdown(fd, how) < 0 ? -errno : 0;
+
+	/* The FIN wakes who sleeps on the shadow, here and there; spinners see the flags. */
+	if (c)
+		tt_eset_conn_changed(c);
+	return ret;
+}
+
+/* ---- options ---- */
+
+static int64_t timeval_ns(const void *val, socklen_t len)
+{
+	struct timeval tv = {0};
+
+	if (len >= sizeof(tv))
+		memcpy(&tv, val, sizeof(tv));
+	return tv.tv_sec * TT_NS_PER_SEC + tv.tv_usec * 1000LL;
+}
+
+int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t len)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (c && level == IPPROTO_TCP && name == TCP_ULP && c->mode == TT_CONN_ATTACHED)
+		return -ENOENT; /* as a kernel without that protocol */
+	if (c && level == SOL_SOCKET && name == SO_ZEROCOPY && c->mode == TT_CONN_ATTACHED)
+		return -EOPNOTSUPP;
+	int ret = tt_sys.setsockopt(fd, level, name, val, len) < 0 ? -errno : 0;
+
+	if (ret < 0 || !c || level != SOL_SOCKET)
+		return ret;
+	if (name == SO_RCVTIMEO)
+		c->rcvtimeo_ns = timeval_ns(val, len);
+	else if (name == SO_SNDTIMEO)
+		c->sndtimeo_ns = timeval_ns(val, len);
+	else if (name == SO_RCVLOWAT && len >= sizeof(int))
+		c->rcvlowat = *(const int *)val > 1 ? (uint32_t)*(const int *)val : 0;
+	return ret;
+}
+
+int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+	uint32_t pending = TT_RESET_PENDING;
+
+	if (c && c->mode == TT_CONN_ATTACHED && level == SOL_SOCKET && name == SO_ERROR &&
+	    *len >= sizeof(int) && tt_cas(&c->e->reset, &pending, TT_RESET_TOLD)) {
+		*(int *)val = ECONNRESET;
+		*len = sizeof(int);
+		return 0;
+	}
+	return tt_sys.getsockopt(fd, level, name, val, len) < 0 ? -errno : 0;
+}
+
+bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+	uint64_t n = 0;
+	int in_kernel = 0;
+
+	if (!c)
+		return false;
+	if (req == FIONBIO) {
+		*ret = tt_sys.ioctl(fd, req, arg) < 0 ? -errno : 0;
+		if (*ret == 0)
+			c->nonblock = *(int *)arg != 0;
+		return true;
+	}
+	if (c->mode != TT_CONN_ATTACHED)
+		return false;
+	if (req == FIONREAD) {
+		if (tt_conn_lock_rx(c) < 0)
+			return false;
+		if (c->e->rx_route != TT_ROUTE_RING)
+			tt_sys.ioctl(fd, FIONREAD, &in_kernel);
+		if (tt_stream_pending(&c->st, &c->e->rx, &n) < 0)
+			n = 0;
+		tt_conn_unlock_rx(c);
+	} else if (req == SIOCOUTQ) {
+		if (tt_conn_lock_tx(c) < 0)
+			return false;
+		if (c->e->tx_route != TT_ROUTE_RING)
+			tt_sys.ioctl(fd, SIOCOUTQ, &in_kernel);
+		if (tt_stream_unread(&c->st, &c->e->tx, &n) < 0)
+			n = 0;
+		tt_conn_unlock_tx(c);
+	} else {
+		return false;
+	}
+	*(int *)arg = (int)n + in_kernel;
+	*ret = 0;
+	return true;
+}
+
+/* ---- fork, end ---- */
+
+static void share_conn(int fd, void *obj)
+{
+	tt_conn_share(obj, fd);
+}
+
+void tt_sock_share_all(void)
+{
+	if (!tt_sock_active())
+		return;
+	tt_fdtab_lock();
+	tt_fd_each(TT_FD_CONN, share_conn);
+	tt_fdtab_unlock();
+}
+
+void tt_sock_fork_prepare(void)
+{
+	if (!tt_sock_active())
+		return;
+	tt_fdtab_lock();
+	tt_fd_each(TT_FD_CONN, share_conn);
+	tt_eset_fork_prepare();
+	tt_proc_fork_prepare();
+}
+
+void tt_sock_fork_parent(void)
+{
+	if (!tt_sock_active())
+		return;
+	tt_proc_fork_parent();
+	tt_eset_fork_parent();
+	tt_fdtab_unlock();
+}
+
+static void child_conn(int fd, void *obj)
+{
+	struct tt_conn *c = obj;
+
+	(void)fd;
+	c->pins = 0;
+	c->raw = 0;
+	c->ops = 0;
+	c->used = 0;
+}
+
+void tt_sock_fork_child(void)
+{
+	if (!tt_sock_active())
+		return;
+	tt_proc_fork_child();
+	tt_fdtab_fork_child();
+	tt_eset_fork_child();
+	tt_fd_each(TT_FD_CONN, child_conn);
+}
+
+static void end_conn(int fd, void *obj)
+{
+	struct tt_conn *c = obj;
+
+	(void)fd;
+	if (c->used)
+		tt_conn_hint(c);
+}
+
+void tt_sock_fini(void)
+{
+	if (!tt_sock_active() || borrowed_memory())
+		return;
+	tt_fd_each(TT_FD_CONN, end_conn);
+	tt_stats_write();
+}

@@ -1,0 +1,736 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sending and receiving on a connection, whichever way its bytes go.
+ *
+ * Under the direction's lock one look at the route decides: the ring, or the
+ * kernel without blocking. Blocking happens outside the lock (wait.c), then
+ * all is looked at again. A sender goes over to the ring when the peer has
+ * attached and no other call is inside the kernel's send (tx_raw); it records
+ * how many bytes it had written by TCP since the connection began, which the
+ * kernel counts; the receiver takes as many by TCP before it looks at the ring.
+ */
+#include "base/clock.h"
+#include "base/sys.h"
+#include "sock/sock.h"
+#include "ulc/chan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define IOV_AT_ONCE 64
+/* Before the grant: how much goes by TCP before a long write waits for it, and how long. */
+#define TCP_BEFORE_GRANT (16u << 10)
+#define GRANT_WAIT_NS (1000 * 1000LL)
+/* Unasked, a sender looks at its shadow this often at most. */
+#define CHECK_US 1000u
+#define BOUNCE (64u << 10)
+
+static size_t total_bytes(const struct iovec *iov, int iovcnt)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < iovcnt; i++)
+		n += iov[i].iov_len;
+	return n;
+}
+
+/* What is left of iov after skip bytes, at most max; returns the count of pieces. */
+static int slice(const struct iovec *iov, int iovcnt, size_t skip, size_t max, struct iovec *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < iovcnt && n < IOV_AT_ONCE && max; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		size_t len = iov[i].iov_len - skip;
+
+		out[n].iov_base = (char *)iov[i].iov_base + skip;
+		out[n].iov_len = len < max ? len : max;
+		max -= out[n++].iov_len;
+		skip = 0;
+	}
+	return n;
+}
+
+static int64_t deadline_of(int64_t timeout_ns)
+{
+	return timeout_ns ? tt_now_ns() + timeout_ns : INT64_MAX;
+}
+
+static ssize_t broken_pipe(int flags)
+{
+	if (!(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	return -EPIPE;
+}
+
+/* ---- going over ---- */
+
+static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received)
+{
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+
+	memset(&ti, 0, sizeof(ti));
+	if (tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) < 0 ||
+	    len < offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof(ti.tcpi_bytes_retrans))
+		return false;
+	*ret_written = ti.tcpi_bytes_sent - ti.tcpi_bytes_retrans + ti.tcpi_notsent_bytes;
+	*ret_received = ti.tcpi_bytes_received;
+	return true;
+}
+
+/* tx_lock held; true when the route is the ring now. */
+static bool go_up(struct tt_conn *c, int fd)
+{
+	struct tt_entry *e = c->e;
+	uint64_t written, received;
+
+	if (!tt_load_acquire(&c->st.rx->wait.attached) || e->tx_raw || e->wr_shut ||
+	    tt_load_relaxed(&e->shadow))
+		return false;
+	if (!tcp_counts(fd, &written, &received)) {
+		e->tx_route = TT_ROUTE_BACK;
+		return false;
+	}
+	tt_store_relaxed(&c->st.tx->up_pos, written);
+	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP);
+	tt_store_release(&e->tx_route, TT_ROUTE_RING);
+	return true;
+}
+
+/* rx_lock held: bytes that TCP holds for us, and our position in them. */
+static bool tcp_position(int fd, uint64_t *ret_pos)
+{
+	uint64_t written, r0, r1;
+	int inq;
+
+	/* Bytes may arrive between the two questions: ask until they agree. */
+	for (int i = 0; i < 100; i++) {
+		if (!tcp_counts(fd, &written, &r0) || tt_sys.ioctl(fd, FIONREAD, &inq) < 0 ||
+		    !tcp_counts(fd, &written, &r1))
+			return false;
+		if (r0 == r1) {
+			*ret_pos = r0 - (uint64_t)inq;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * rx_lock held: the peer has gone over; learn how much comes by TCP before.
+ * over says how many bytes past it were just read (kicks, which are no data).
+ */
+static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_over)
+{
+	struct tt_entry *e = c->e;
+	uint64_t up = tt_load_acquire(&c->st.rx->up_pos), pos;
+
+	*ret_over = 0;
+	if (!tcp_position(fd, &pos))
+		return -EPROTO;
+	if (pos > up) {
+		uint64_t over = pos - up;
+
+		if (over > just_read)
+			return -EPROTO;
+		*ret_over = (size_t)over;
+		e->kicks_dropped += (uint32_t)over;
+		e->up_left = 0;
+	} else {
+		e->up_left = up - pos;
+	}
+	e->up_known = 1;
+	if (!e->up_left)
+		tt_store_release(&e->rx_route, TT_ROUTE_RING);
+	return 0;
+}
+
+/* ---- sending ---- */
+
+static ssize_t kernel_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			   size_t skip, size_t max, int flags)
+{
+	struct iovec part[IOV_AT_ONCE];
+	struct msghdr mh = {.msg_iov = part};
+
+	mh.msg_iovlen = (size_t)slice(iov, iovcnt, skip, max, part);
+	ssize_t n = tt_sys.sendmsg(fd, &mh, flags);
+
+	if (n < 0)
+		return -errno;
+	tt_count(&c->e->tx_tcp_bytes, (uint64_t)n);
+	tt_count(&c->mem->totals.shadow_tx_bytes, (uint64_t)n);
+	return n;
+}
+
+static bool want_check(struct tt_conn *c)
+{
+	return (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_HINT) ||
+	       tt_ticks() - c->checked > CHECK_US * tt_ticks_per_us();
+}
+
+static void count_sent(struct tt_conn *c, size_t n)
+{
+	tt_count(&c->e->tx_bytes, n);
+	tt_count(&c->e->tx_messages, 1);
+	tt_count(&c->mem->totals.ring_tx_bytes, n);
+}
+
+/* tx_lock held, route is the ring. Bytes put, or -EAGAIN, -EPROTO. */
+static ssize_t ring_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t skip)
+{
+	struct tt_entry *e = c->e;
+	size_t n = 0;
+	int err = tt_stream_send(&c->st, &e->tx, iov, iovcnt, skip, &n);
+
+	if (err < 0)
+		return err;
+	count_sent(c, n);
+	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+		tt_conn_kick(c, fd);
+	return (ssize_t)n;
+}
+
+/* No room for a caller that will not wait: its sets shall hear when there is. */
+static ssize_t ask_for_room(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			    size_t skip)
+{
+	struct tt_wait_line *w = &c->st.tx->wait;
+
+	if (!tt_load_relaxed(&c->interests))
+		return -EAGAIN;
+	tt_fetch_or(&w->tx_flags, TT_WAIT_CQ); /* W1: a full barrier, then look again */
+	return ring_send(c, fd, iov, iovcnt, skip);
+}
+
+/*
+ * One attempt. Bytes that went, -EAGAIN, or an error. A claimed connection
+ * holds the bulk of a long write back until the grant (limit).
+ */
+static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t skip, size_t limit, int flags)
+{
+	struct tt_entry *e = c->e;
+	bool attached = tt_conn_ready(c, fd);
+	ssize_t n;
+
+	if (attached && tt_load_relaxed(&e->tx_route) == TT_ROUTE_RING && want_check(c))
+		tt_conn_check_shadow(c, fd);
+	if (tt_load_acquire(&e->reset)) {
+		if (tt_exchange(&e->reset, TT_RESET_TOLD) == TT_RESET_PENDING)
+			return -ECONNRESET;
+		return broken_pipe(flags);
+	}
+	if (tt_conn_lock_tx(c) < 0)
+		return -EAGAIN;
+	if (!tt_fd_is(fd, c)) {
+		tt_conn_unlock_tx(c);
+		return -EBADF;
+	}
+	if (e->tx_route == TT_ROUTE_TCP && attached)
+		go_up(c, fd);
+	if (e->tx_route == TT_ROUTE_RING && !e->wr_shut) {
+		if (flags & MSG_OOB) {
+			tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
+			e->down_reason = TT_REASON_URGENT;
+			tt_store_release(&e->tx_route, TT_ROUTE_BACK);
+			if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+				tt_conn_kick(c, fd);
+		} else {
+			n = ring_send(c, fd, iov, iovcnt, skip);
+			if (n == -EAGAIN && (c->nonblock || (flags & MSG_DONTWAIT)))
+				n = ask_for_room(c, fd, iov, iovcnt, skip);
+			tt_conn_unlock_tx(c);
+			if (n == -EPROTO) {
+				tt_conn_break(c, fd);
+				return -ECONNRESET;
+			}
+			return n;
+		}
+	}
+	e->tx_raw++;
+	tt_conn_unlock_tx(c);
+	n = kernel_send(c, fd, iov, iovcnt, skip, limit, flags | MSG_DONTWAIT);
+	if (tt_conn_lock_tx(c) == 0) {
+		e->tx_raw--;
+		tt_conn_unlock_tx(c);
+	}
+	return n;
+}
+
+/* A long write on a fresh connection: better a moment's wait than all of it by TCP. */
+static void await_grant(struct tt_conn *c, int fd)
+{
+	int64_t deadline = tt_now_ns() + GRANT_WAIT_NS;
+
+	c->waited = 1;
+	do {
+		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached))
+			return;
+		usleep(20);
+	} while (tt_now_ns() < deadline);
+}
+
+static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	size_t done = 0, total = total_bytes(iov, iovcnt);
+	bool wait = !c->nonblock && !(flags & MSG_DONTWAIT);
+	int64_t deadline = INT64_MAX;
+
+	if (total == 0) {
+		struct msghdr mh = {0};
+
+		return tt_sys.sendmsg(fd, &mh, flags) < 0 ? -errno : 0;
+	}
+	for (;;) {
+		size_t limit = SSIZE_MAX;
+
+		if (!c->waited && wait && tt_load_relaxed(&c->mode) == TT_CONN_CLAIMED &&
+		    tt_load_relaxed(&c->e->tx_tcp_bytes) + total - done > TCP_BEFORE_GRANT)
+			await_grant(c, fd);
+		ssize_t n = send_once(c, fd, iov, iovcnt, done, limit, flags);
+
+		if (n > 0) {
+			done += (size_t)n;
+			if (done == total)
+				return (ssize_t)done;
+			if (!wait)
+				return (ssize_t)done;
+			continue;
+		}
+		if (n != -EAGAIN || !wait)
+			return done ? (ssize_t)done : n;
+		if (deadline == INT64_MAX && c->sndtimeo_ns)
+			deadline = deadline_of(c->sndtimeo_ns);
+		int err = tt_wait_tx(c, fd, deadline);
+
+		if (err < 0)
+			return done ? (ssize_t)done : err;
+	}
+}
+
+ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	if (!tt_conn_pin(c, fd))
+		return -EBADF;
+	c->used = 1;
+	ssize_t n = send_long(c, fd, iov, iovcnt, flags);
+
+	tt_conn_unpin(c);
+	return n;
+}
+
+ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n)
+{
+	struct tt_entry *e = tt_load_relaxed(&c->e);
+	size_t done;
+
+	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || n == 0 || want_check(c))
+		return -1;
+	if (tt_side_lock(&e->tx_lock) != 0)
+		return -1; /* a dead holder left it consistent: the long way looks */
+	if (!tt_fd_is(fd, c) || c->e != e || e->tx_route != TT_ROUTE_RING || e->wr_shut ||
+	    e->reset || tt_stream_send1(&c->st, &e->tx, buf, n, &done) < 0) {
+		tt_conn_unlock_tx(c);
+		return -1;
+	}
+	c->used = 1;
+	count_sent(c, done);
+	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+		tt_conn_kick(c, fd);
+	tt_conn_unlock_tx(c);
+	if (done < n && !c->nonblock) {
+		struct iovec rest = {(char *)(uintptr_t)buf + done, n - done};
+		ssize_t more = tt_sock_send(c, fd, &rest, 1, 0);
+
+		return more > 0 ? (ssize_t)done + more : (ssize_t)done;
+	}
+	return (ssize_t)done;
+}
+
+/* ---- receiving ---- */
+
+static ssize_t kernel_recv(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			   size_t skip, size_t max, int flags)
+{
+	struct iovec part[IOV_AT_ONCE];
+	struct msghdr mh = {.msg_iov = part};
+
+	mh.msg_iovlen = (size_t)slice(iov, iovcnt, skip, max, part);
+	ssize_t n = tt_sys.recvmsg(fd, &mh, flags);
+
+	if (n < 0)
+		return -errno;
+	if (!(flags & MSG_PEEK)) {
+		tt_count(&c->e->rx_tcp_bytes, (uint64_t)n);
+		tt_count(&c->mem->totals.shadow_rx_bytes, (uint64_t)n);
+	}
+	return n;
+}
+
+/* rx_lock held, route TCP: by the kernel, up to where the ring begins. */
+static ssize_t recv_before_ring(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+				size_t skip, int flags)
+{
+	struct tt_entry *e = c->e;
+	bool attached = c->mode == TT_CONN_ATTACHED;
+	size_t over;
+
+	if (attached && !e->up_known && (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP) &&
+	    learn_up(c, fd, 0, &over) < 0)
+		return -EPROTO;
+	if (e->rx_route == TT_ROUTE_RING)
+		return -EAGAIN;
+	bool bounded = e->up_known;
+	ssize_t n = kernel_recv(c, fd, iov, iovcnt, skip, bounded ? e->up_left : SSIZE_MAX,
+				flags | MSG_DONTWAIT);
+
+	if (n <= 0 || (flags & MSG_PEEK))
+		return n;
+	if (bounded) {
+		e->up_left -= (uint64_t)n;
+		if (!e->up_left)
+			tt_store_release(&e->rx_route, TT_ROUTE_RING);
+	} else if (attached && (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP)) {
+		if (learn_up(c, fd, (size_t)n, &over) < 0)
+			return -EPROTO;
+		n -= (ssize_t)over;
+		if (n == 0)
+			return -EAGAIN;
+	}
+	return n;
+}
+
+/* rx_lock held, the ring is empty: is there anything to follow? */
+static ssize_t ring_ended(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			  size_t skip, int flags)
+{
+	struct tt_entry *e = c->e;
+	uint32_t fl = tt_load_acquire(&c->st.rx->flags);
+	uint32_t shadow = tt_load_acquire(&e->shadow);
+	uint64_t pending = 0;
+
+	/* What was published before the flag was set is to be read first. */
+	if (tt_stream_pending(&c->st, &e->rx, &pending) < 0)
+		return -EPROTO;
+	if (pending)
+		return -EINPROGRESS;
+	if (tt_load_acquire(&e->reset)) {
+		uint32_t was = TT_RESET_PENDING;
+
+		return tt_cas(&e->reset, &was, TT_RESET_TOLD) ? -ECONNRESET : 0;
+	}
+	if (fl & TT_STREAM_DOWN) {
+		tt_conn_drop_kicks(c, fd);
+		if (e->kicks_dropped == tt_load_relaxed(&c->st.rx->kicks) ||
+		    (shadow & TT_SHADOW_FIN))
+			tt_store_release(&e->rx_route, TT_ROUTE_BACK);
+		return kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
+	}
+	if ((fl & TT_STREAM_FIN) || e->rd_shut)
+		return 0;
+	if (shadow & (TT_SHADOW_FIN | TT_SHADOW_HUP | TT_SHADOW_ERR)) {
+		tt_conn_drop_kicks(c, fd);
+		return kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
+	}
+	return -EAGAIN;
+}
+
+/* rx_lock held, route RING. */
+static ssize_t ring_recv(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t skip, int flags)
+{
+	struct tt_entry *e = c->e;
+	struct iovec part[IOV_AT_ONCE];
+	bool room = false;
+	size_t n = 0;
+
+	if (skip || iovcnt > IOV_AT_ONCE) {
+		iovcnt = slice(iov, iovcnt, skip, SSIZE_MAX, part);
+		iov = part;
+		skip = 0;
+	}
+	int err = tt_stream_recv(&c->st, &e->rx, iov, iovcnt, flags & MSG_PEEK, &n, &room);
+
+	if (err == -EAGAIN) {
+		ssize_t r = ring_ended(c, fd, iov, iovcnt, skip, flags);
+
+		if (r != -EINPROGRESS)
+			return r;
+		err = tt_stream_recv(&c->st, &e->rx, iov, iovcnt, flags & MSG_PEEK, &n, &room);
+	}
+	if (err < 0)
+		return err;
+	if (!(flags & MSG_PEEK)) {
+		tt_count(&e->rx_bytes, n);
+		tt_count(&c->mem->totals.ring_rx_bytes, n);
+		if (e->rx.store > TT_LINK_KEEP_CHUNKS)
+			tt_stream_idle(&c->st, &e->rx);
+	}
+	if (room && tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+		tt_conn_kick(c, fd);
+	return (ssize_t)n;
+}
+
+static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t skip, int flags)
+{
+	struct tt_entry *e = c->e;
+	ssize_t n;
+
+	tt_conn_ready(c, fd);
+	if (tt_conn_lock_rx(c) < 0)
+		return -EAGAIN;
+	if (!tt_fd_is(fd, c)) {
+		tt_conn_unlock_rx(c);
+		return -EBADF;
+	}
+	if (e->rx_route == TT_ROUTE_TCP) {
+		n = recv_before_ring(c, fd, iov, iovcnt, skip, flags);
+		if (n == -EAGAIN && e->rx_route == TT_ROUTE_RING)
+			n = ring_recv(c, fd, iov, iovcnt, skip, flags);
+	} else if (e->rx_route == TT_ROUTE_RING) {
+		n = ring_recv(c, fd, iov, iovcnt, skip, flags);
+	} else {
+		n = kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
+	}
+	if (n == -EAGAIN && c->mode == TT_CONN_ATTACHED && e->rx.store)
+		tt_stream_idle(&c->st, &e->rx);
+	tt_conn_unlock_rx(c);
+	if (n == -EPROTO) {
+		tt_conn_break(c, fd);
+		return -ECONNRESET;
+	}
+	return n;
+}
+
+/* Someone who asks again and again without waiting must learn of the peer's end too. */
+static ssize_t look_at_shadow(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			      size_t skip, int flags)
+{
+	if (c->mode != TT_CONN_ATTACHED || !want_check(c))
+		return -EAGAIN;
+	tt_conn_check_shadow(c, fd);
+	return tt_load_relaxed(&c->e->shadow) ? recv_once(c, fd, iov, iovcnt, skip, flags) : -EAGAIN;
+}
+
+/* For TCP, MSG_TRUNC throws the bytes away instead of copying them. */
+static ssize_t discard(struct tt_conn *c, int fd, size_t want, int flags)
+{
+	char bin[BOUNCE];
+	struct iovec iov = {bin, want < sizeof(bin) ? want : sizeof(bin)};
+
+	return tt_sock_recv(c, fd, &iov, 1, flags & ~MSG_TRUNC);
+}
+
+static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	size_t done = 0, total = total_bytes(iov, iovcnt);
+	bool wait = !c->nonblock && !(flags & MSG_DONTWAIT);
+	size_t enough = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) ? total : 1;
+	int64_t deadline = INT64_MAX;
+
+	if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
+		ssize_t n = kernel_recv(c, fd, iov, iovcnt, 0, SSIZE_MAX, flags);
+
+		return n;
+	}
+	if ((flags & MSG_TRUNC) && !(flags & MSG_PEEK))
+		return discard(c, fd, total, flags);
+	if (total == 0)
+		return 0;
+	if (!(flags & MSG_PEEK) && c->rcvlowat > enough)
+		enough = c->rcvlowat < total ? c->rcvlowat : total;
+	for (;;) {
+		ssize_t n = recv_once(c, fd, iov, iovcnt, done, flags);
+
+		if (n == -EAGAIN && !wait)
+			n = look_at_shadow(c, fd, iov, iovcnt, done, flags);
+		if (n > 0) {
+			done += (size_t)n;
+			if (done >= enough)
+				return (ssize_t)done;
+			continue;
+		}
+		if (n != -EAGAIN || !wait)
+			return done ? (ssize_t)done : n;
+		if (deadline == INT64_MAX && c->rcvtimeo_ns)
+			deadline = deadline_of(c->rcvtimeo_ns);
+		int err = tt_wait_rx(c, fd, deadline);
+
+		if (err < 0)
+			return done ? (ssize_t)done : err;
+	}
+}
+
+ssize_t tt_sock_recv(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	if (!tt_conn_pin(c, fd))
+		return -EBADF;
+	c->used = 1;
+	ssize_t n = recv_long(c, fd, iov, iovcnt, flags);
+
+	tt_conn_unpin(c);
+	return n;
+}
+
+ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n)
+{
+	struct tt_entry *e = tt_load_relaxed(&c->e);
+	size_t done;
+	bool room;
+
+	if (!e || tt_load_relaxed(&e->rx_route) != TT_ROUTE_RING || n == 0 || c->rcvlowat ||
+	    !tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)))
+		return -1;
+	if (tt_side_lock(&e->rx_lock) != 0)
+		return -1;
+	if (!tt_fd_is(fd, c) || c->e != e || e->rx_route != TT_ROUTE_RING ||
+	    tt_stream_recv1(&c->st, &e->rx, buf, n, false, &done, &room) < 0) {
+		tt_side_unlock(&e->rx_lock);
+		return -1;
+	}
+	tt_count(&e->rx_bytes, done);
+	tt_count(&c->mem->totals.ring_rx_bytes, done);
+	/* Chunks beyond the first few go back at once: memory follows the traffic. */
+	if (e->rx.store > TT_LINK_KEEP_CHUNKS)
+		tt_stream_idle(&c->st, &e->rx);
+	if (room && tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+		tt_conn_kick(c, fd);
+	tt_conn_unlock_rx(c);
+	return (ssize_t)done;
+}
+
+/* ---- between files, pipes and streams ---- */
+
+/*
+ * Through a buffer of our own: reading straight into the ring would hold its
+ * lock across a call that may block.
+ */
+ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
+{
+	char buf[BOUNCE];
+	size_t done = 0;
+
+	while (done < count) {
+		size_t want = count - done < sizeof(buf) ? count - done : sizeof(buf);
+		off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+
+		if (at < 0)
+			return done ? (ssize_t)done : -errno;
+		ssize_t got = pread(in, buf, want, at);
+
+		if (got < 0)
+			return done ? (ssize_t)done : -errno;
+		if (got == 0)
+			break;
+		struct iovec iov = {buf, (size_t)got};
+		ssize_t n = tt_sock_send(c, out, &iov, 1, 0);
+
+		if (n <= 0)
+			return done ? (ssize_t)done : n;
+		if (offset)
+			*offset = at + n;
+		else
+			lseek(in, at + n, SEEK_SET);
+		done += (size_t)n;
+		if (n < got)
+			break;
+	}
+	return (ssize_t)done;
+}
+
+static size_t pipe_room(int pipe)
+{
+	int used = 0, size = tt_sys.fcntl(pipe, F_GETPIPE_SZ);
+
+	if (size < 0 || tt_sys.ioctl(pipe, FIONREAD, &used) < 0 || used >= size)
+		return 0;
+	return (size_t)(size - used);
+}
+
+ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsigned flags)
+{
+	char buf[BOUNCE];
+	size_t room = pipe_room(pipe);
+	bool wait = !(flags & SPLICE_F_NONBLOCK);
+
+	/* A full pipe is waited for before bytes are taken from the stream. */
+	while (!room) {
+		struct pollfd p = {pipe, POLLOUT, 0};
+
+		if (!wait)
+			return -EAGAIN;
+		if (tt_sys.poll(&p, 1, -1) < 0)
+			return -errno;
+		room = pipe_room(pipe);
+		if (!room)
+			room = 4096;
+	}
+	size_t n = len < room ? len : room;
+	struct iovec iov = {buf, n < sizeof(buf) ? n : sizeof(buf)};
+	ssize_t got = tt_sock_recv(c, fd, &iov, 1, wait ? 0 : MSG_DONTWAIT);
+
+	for (ssize_t put = 0; got > 0 && put < got;) {
+		ssize_t w = tt_sys.write(pipe, buf + put, (size_t)(got - put));
+
+		if (w < 0 && errno == EAGAIN) {
+			struct pollfd p = {pipe, POLLOUT, 0};
+
+			tt_sys.poll(&p, 1, -1);
+			continue;
+		}
+		if (w < 0)
+			return put ? put : -errno;
+		put += w;
+	}
+	return got;
+}
+
+ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags)
+{
+	char buf[BOUNCE];
+	bool wait = !(flags & SPLICE_F_NONBLOCK);
+	int avail = 0;
+
+	tt_sys.ioctl(pipe, FIONREAD, &avail);
+	if (!wait && avail == 0)
+		return -EAGAIN;
+	/* Bytes leave the pipe only when the stream can take them. */
+	if (!wait || c->nonblock) {
+		if (!(tt_conn_poll(c, fd, POLLOUT) & POLLOUT))
+			return -EAGAIN;
+		if (len > 1024)
+			len = 1024;
+	}
+	ssize_t got = tt_sys.read(pipe, buf, len < sizeof(buf) ? len : sizeof(buf));
+
+	if (got <= 0)
+		return got < 0 ? -errno : 0;
+	for (ssize_t put = 0; put < got;) {
+		struct iovec iov = {buf + put, (size_t)(got - put)};
+		ssize_t n = tt_sock_send(c, fd, &iov, 1, 0);
+
+		if (n == -EAGAIN) {
+			tt_wait_tx(c, fd, INT64_MAX);
+			continue;
+		}
+		if (n < 0)
+			return put ? put : n;
+		put += n;
+	}
+	return got;
+}

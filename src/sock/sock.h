@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Socket calls with the kernel's semantics over Tutti's streams. Each behaves
+ * as the call of the same name, except that it returns a negative errno
+ * instead of -1; descriptors that are not Tutti's go to the kernel unchanged.
+ *
+ * All are thread safe and may block as the call they stand for does; the
+ * blocking ones are cancellation points. SIGPIPE is raised where the kernel
+ * raises it.
+ */
+#ifndef TT_SOCK_SOCK_H
+#define TT_SOCK_SOCK_H
+
+#include "sock/conn.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+
+/* Once, before anything else; without a side everything passes through. */
+void tt_sock_init(void);
+/* At the end of the process: hints to the peers, statistics. */
+void tt_sock_fini(void);
+void tt_sock_fork_prepare(void);
+void tt_sock_fork_parent(void);
+void tt_sock_fork_child(void);
+
+static inline bool tt_sock_active(void)
+{
+	return tt_load_relaxed(&tt_proc.mem) != NULL;
+}
+
+/* ---- descriptors (files.c) ---- */
+
+/* A new stream socket of the program's. */
+void tt_sock_new_stream(int fd, bool nonblock, bool connected);
+/* fd is new and something else: what its number stood for is gone. */
+void tt_sock_opened(int fd);
+/* fd was closed by other means than the calls below. */
+void tt_sock_forget(int fd);
+int tt_sock_close(int fd);
+int tt_sock_close_range(unsigned first, unsigned last, int flags);
+/* After dup, F_DUPFD: ret leads where fd does. */
+void tt_sock_duped(int fd, int ret);
+int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3);
+void tt_sock_connected(int fd);
+void tt_sock_epoll_created(int epfd);
+int tt_sock_shutdown(int fd, int how);
+void tt_sock_set_nonblock(int fd, bool on);
+/* A descriptor of fd's socket leaves for another process; all may (exec). */
+void tt_sock_shared(int fd);
+void tt_sock_share_all(void);
+
+int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t len);
+int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len);
+/* FIONREAD, SIOCOUTQ. False: ask the kernel. */
+bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret);
+
+/* ---- bytes (io.c) ---- */
+
+ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags);
+ssize_t tt_sock_recv(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags);
+ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size_t count);
+ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsigned flags);
+ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags);
+
+/*
+ * The short way: a small message on an attached connection. Returns the count,
+ * or -1 when the long way must decide.
+ */
+ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n);
+ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n);
+
+/* ---- readiness (poll.c, epoll.c) ---- */
+
+int tt_sock_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		 const sigset_t *mask);
+/* left, when given, gets what is left of the timeout, as Linux's select does. */
+int tt_sock_select_left(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *timeout,
+			const sigset_t *mask, struct timeval *left);
+int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
+int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,
+		       const sigset_t *mask);
+
+#endif

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting: spin, yield, sleep.
+ *
+ * How long to spin is learned by each thread. A wait that spinning won keeps
+ * the budget; one that ended in a sleep shorter than the longest budget says
+ * that spinning would have paid, and raises it; a longer sleep halves it. So
+ * an idle program stops spinning after a few waits and a busy one keeps it.
+ *
+ * After twenty pauses the spinner yields between looks: with more runnable
+ * processes than cores the one that has our answer must run. A yield that
+ * takes long has let somebody run: it counts as many looks.
+ *
+ * Sleeping is poll(2) on the shadow and the thread's bell. Arm, look again,
+ * sleep: W1 of ulc/chan.h. Nothing wakes a sleeper but its peer, its shadow,
+ * its deadline or a signal.
+ */
+#include "base/clock.h"
+#include "base/sys.h"
+#include "sock/conn.h"
+#include "ulc/bell.h"
+#include "ulc/chan.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SPIN_MAX_US 50u  /* adaptive: never longer */
+#define SPIN_PURE_US 3u	 /* pauses only, before yields begin */
+#define YIELD_LONG_NS 2500 /* a yield of an otherwise idle core takes less */
+#define YIELDS_CONTENDED 12u
+#define HOT_AFTER 16u	 /* waits won by spinning before the peer may skip its fence */
+#define SHADOW_US 20u	 /* while spinning, ask the kernel this often */
+
+struct thread {
+	struct tt_bell bell;
+	int pid; /* a bell of before fork is the parent's */
+	uint32_t budget_us;
+	uint32_t wins;
+	bool started, contended;
+};
+static _Thread_local struct thread me __attribute__((tls_model("initial-exec")));
+static pthread_key_t exit_key;
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+
+static void thread_exit(void *arg)
+{
+	struct thread *t = arg;
+
+	if (t->bell.id && t->pid == tt_proc.pid)
+		tt_bell_close(&t->bell);
+	t->bell.id = 0;
+}
+
+static void make_key(void)
+{
+	pthread_key_create(&exit_key, thread_exit);
+}
+
+const struct tt_bell *tt_thread_bell(void)
+{
+	static const struct tt_bell none = {-1, 0};
+
+	if (me.bell.id && me.pid == tt_proc.pid)
+		return &me.bell;
+	pthread_once(&exit_once, make_key);
+	me.pid = tt_proc.pid;
+	if (tt_proc_bell(&me.bell) < 0) {
+		me.bell.id = 0;
+		return &none;
+	}
+	pthread_setspecific(exit_key, &me);
+	return &me.bell;
+}
+
+/* ---- spinning ---- */
+
+void tt_spin_start(struct tt_spinner *sp)
+{
+	if (!me.started) {
+		me.started = true;
+		me.budget_us = SPIN_MAX_US;
+	}
+	uint32_t us = tt_proc.spin_usec == UINT32_MAX ? me.budget_us : tt_proc.spin_usec;
+
+	sp->rounds = 0;
+	sp->start = us ? tt_ticks() : 0;
+	sp->limit = us * tt_ticks_per_us();
+	sp->yields = me.contended;
+}
+
+bool tt_spin_next(struct tt_spinner *sp)
+{
+	if (!sp->limit)
+		return false;
+	if (++sp->rounds % 16)
+		goto pause;
+	uint64_t spent = tt_ticks() - sp->start;
+
+	if (spent >= sp->limit)
+		return false;
+	if (!sp->yields && spent < SPIN_PURE_US * tt_ticks_per_us())
+		goto pause;
+	uint64_t t0 = tt_ticks();
+
+	sched_yield();
+	uint64_t took = tt_ticks() - t0;
+
+	if (took * 1000 > YIELD_LONG_NS * tt_ticks_per_us()) {
+		/* Somebody else ran. Time that was not ours to spin does not count. */
+		me.contended = true;
+		sp->yields = true;
+		sp->start += took;
+		sp->limit -= sp->limit / YIELDS_CONTENDED + 1 < sp->limit
+				     ? sp->limit / YIELDS_CONTENDED + 1
+				     : sp->limit;
+	}
+	return true;
+pause:
+	tt_pause();
+	return true;
+}
+
+void tt_spin_won(struct tt_spinner *sp)
+{
+	if (!sp->limit || !sp->rounds)
+		return;
+	if (!sp->yields)
+		me.contended = false;
+	if (me.wins < HOT_AFTER)
+		me.wins++;
+}
+
+void tt_spin_slept(struct tt_spinner *sp, int64_t ns)
+{
+	(void)sp;
+	me.wins = 0;
+	me.contended = false;
+	if (ns < SPIN_MAX_US * 1000)
+		me.budget_us = SPIN_MAX_US;
+	else
+		me.budget_us /= 2;
+}
+
+bool tt_spin_hot(void)
+{
+	return me.wins >= HOT_AFTER && !me.contended;
+}
+
+/* ---- arming ---- */
+
+static void put_bell(uint32_t *bells, uint32_t *flags, uint32_t id)
+{
+	uint32_t set = TT_WAIT_OVERFLOW;
+
+	for (int i = 0; i < TT_WAIT_BELLS; i++) {
+		uint32_t none = 0;
+
+		if (id && tt_cas(&bells[i], &none, id)) {
+			set = TT_WAIT_BELL;
+			break;
+		}
+	}
+	uint32_t old = tt_load_relaxed(flags);
+
+	tt_store_relaxed(flags, (old & ~(uint32_t)TT_WAIT_HOT) | set);
+	/* W1', then W1: see ulc/chan.h. */
+	if (old & TT_WAIT_HOT)
+		tt_membarrier_global();
+	else
+		tt_fence();
+}
+
+static void take_bell(uint32_t *bells, uint32_t *flags, uint32_t id, bool last)
+{
+	bool left = false;
+
+	for (int i = 0; i < TT_WAIT_BELLS; i++) {
+		uint32_t mine = id;
+
+		if (!tt_cas(&bells[i], &mine, 0) && mine)
+			left = true;
+	}
+	uint32_t old = tt_load_relaxed(flags), drop = left ? 0 : TT_WAIT_BELL;
+
+	if (last)
+		drop |= TT_WAIT_OVERFLOW;
+	tt_store_relaxed(flags, old & ~drop);
+}
+
+void tt_wait_arm(struct tt_conn *c, bool rx, bool tx, uint32_t bell)
+{
+	struct tt_wait_line *w = &c->st.tx->wait;
+
+	if (rx && tt_conn_lock_rx(c) == 0) {
+		tt_stream_idle(&c->st, &c->e->rx);
+		c->e->rx_sleepers++;
+		put_bell(w->rx_bell, &w->rx_flags, bell);
+		tt_conn_unlock_rx(c);
+	}
+	if (tx && tt_conn_lock_tx(c) == 0) {
+		c->e->tx_sleepers++;
+		put_bell(w->tx_bell, &w->tx_flags, bell);
+		tt_conn_unlock_tx(c);
+	}
+}
+
+void tt_wait_disarm(struct tt_conn *c, bool rx, bool tx, uint32_t bell)
+{
+	struct tt_wait_line *w = &c->st.tx->wait;
+
+	if (rx && tt_conn_lock_rx(c) == 0) {
+		if (c->e->rx_sleepers)
+			c->e->rx_sleepers--;
+		take_bell(w->rx_bell, &w->rx_flags, bell, c->e->rx_sleepers == 0);
+		tt_conn_unlock_rx(c);
+	}
+	if (tx && tt_conn_lock_tx(c) == 0) {
+		if (c->e->tx_sleepers)
+			c->e->tx_sleepers--;
+		take_bell(w->tx_bell, &w->tx_flags, bell, c->e->tx_sleepers == 0);
+		tt_conn_unlock_tx(c);
+	}
+}
+
+/* ---- one connection ---- */
+
+static bool rx_news(struct tt_conn *c)
+{
+	struct tt_entry *e = c->e;
+	uint32_t route = tt_load_relaxed(&e->rx_route);
+	uint32_t flags = tt_load_acquire(&c->st.rx->flags);
+
+	if (route == TT_ROUTE_RING)
+		return tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)) ||
+		       (flags & (TT_STREAM_FIN | TT_STREAM_DOWN)) ||
+		       tt_load_relaxed(&e->shadow) || tt_load_relaxed(&e->rd_shut) ||
+		       tt_load_relaxed(&e->reset);
+	return route == TT_ROUTE_TCP && (flags & TT_STREAM_UP) && !tt_load_relaxed(&e->up_known);
+}
+
+static bool tx_news(struct tt_conn *c)
+{
+	struct tt_entry *e = c->e;
+
+	if (tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || tt_load_relaxed(&e->shadow) ||
+	    tt_load_relaxed(&e->reset) || tt_load_relaxed(&e->wr_shut))
+		return true;
+	if (tt_conn_lock_tx(c) < 0)
+		return true;
+	bool ok = tt_stream_writable(&c->st, &e->tx);
+
+	tt_conn_unlock_tx(c);
+	return ok;
+}
+
+static int sleep_on(struct tt_conn *c, int fd, const struct tt_bell *bell, short events,
+		    int64_t deadline)
+{
+	struct pollfd p[2] = {{fd, events, 0}, {bell->fd, POLLIN, 0}};
+	struct timespec ts, *timeout = NULL;
+
+	if (deadline != INT64_MAX) {
+		int64_t left = deadline - tt_now_ns();
+
+		if (left <= 0)
+			return -EAGAIN;
+		ts.tv_sec = left / TT_NS_PER_SEC;
+		ts.tv_nsec = left % TT_NS_PER_SEC;
+		timeout = &ts;
+	}
+	int n = tt_sys.ppoll(p, 2, timeout, NULL);
+
+	if (n < 0)
+		return -errno;
+	if (p[1].revents)
+		tt_bell_reset(bell);
+	if (p[0].revents)
+		tt_conn_check_shadow(c, fd);
+	return n == 0 ? -EAGAIN : 0;
+}
+
+struct cleanup {
+	struct tt_conn *c;
+	bool rx;
+	uint32_t bell;
+};
+
+static void on_cancel(void *arg)
+{
+	struct cleanup *u = arg;
+
+	tt_wait_disarm(u->c, u->rx, !u->rx, u->bell);
+}
+
+static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t deadline)
+{
+	const struct tt_bell *bell = tt_thread_bell();
+	struct cleanup u = {c, rx, bell->id};
+	int err = 0;
+
+	if (c->mode != TT_CONN_ATTACHED) {
+		/* Not on the ring yet, and kept from it while we sleep on the shadow. */
+		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, 1); /* A1 */
+		if (!tt_load_acquire(&c->e->attached))
+			err = sleep_on(c, fd, bell, events, deadline);
+		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, (uint32_t)-1);
+		return err;
+	}
+	tt_wait_arm(c, rx, !rx, bell->id);
+	pthread_cleanup_push(on_cancel, &u);
+	if (!(rx ? rx_news(c) : tx_news(c)))
+		err = sleep_on(c, fd, bell, events, deadline);
+	pthread_cleanup_pop(1);
+	return err;
+}
+
+static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
+{
+	bool attached = c->mode == TT_CONN_ATTACHED;
+	uint64_t asked = tt_ticks(), every = SHADOW_US * tt_ticks_per_us();
+	struct tt_spinner sp;
+
+	tt_spin_start(&sp);
+	if (attached && rx && tt_spin_hot() && tt_membarrier_ok) {
+		/* Nobody else waits and no queue listens: the peer may skip its fence. */
+		uint32_t cold = 0;
+
+		tt_cas(&c->st.tx->wait.rx_flags, &cold, TT_WAIT_HOT);
+	}
+	while (tt_spin_next(&sp)) {
+		if (attached && (rx ? rx_news(c) : tx_news(c))) {
+			tt_spin_won(&sp);
+			tt_count(rx ? &c->e->rx_spins : &c->e->tx_spins, 1);
+			return 0;
+		}
+		if (sp.rounds % 16 == 0 && tt_ticks() - asked > every) {
+			struct pollfd p = {fd, rx ? POLLIN | POLLRDHUP : POLLOUT, 0};
+
+			asked = tt_ticks();
+			if (attached && tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_RING && !rx)
+				p.events = POLLRDHUP;
+			if (tt_sys.poll(&p, 1, 0) > 0) {
+				tt_conn_check_shadow(c, fd);
+				return 0;
+			}
+			if (deadline != INT64_MAX && tt_now_ns() >= deadline)
+				return -EAGAIN;
+		}
+	}
+	int64_t t0 = tt_now_ns();
+	short events = POLLIN | POLLRDHUP;
+
+	if (!rx)
+		events = attached && tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_RING ? POLLRDHUP
+										      : POLLOUT;
+	int err = sleep_armed(c, fd, rx, events, deadline);
+
+	tt_count(rx ? &c->e->rx_sleeps : &c->e->tx_sleeps, 1);
+	tt_spin_slept(&sp, tt_now_ns() - t0);
+	return err;
+}
+
+int tt_wait_rx(struct tt_conn *c, int fd, int64_t deadline_ns)
+{
+	return wait_for(c, fd, true, deadline_ns);
+}
+
+int tt_wait_tx(struct tt_conn *c, int fd, int64_t deadline_ns)
+{
+	return wait_for(c, fd, false, deadline_ns);
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: MIT */
+#include "stream/stream.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define NO_SWITCH UINT64_MAX
+#define CHUNK_BYTES (256u << 10)
+/* A long copy is published in pieces, so that the receiver copies meanwhile. */
+#define PIECE (16u << 10)
+/* Messages up to this size live in the small ring while they find room there. */
+#define SMALL_MESSAGE (TT_STREAM_SMALL / 2)
+
+struct tt_link_geometry tt_stream_geometry(void)
+{
+	return (struct tt_link_geometry){
+		.nslots = TT_LINK_MAX_SLOTS,
+		.window_bytes = sizeof(struct tt_stream_window),
+		.nwaiters = TT_LINK_MAX_WAITERS,
+		.nchunks = TT_LINK_MAX_CHUNKS,
+		.chunk_bytes = CHUNK_BYTES,
+	};
+}
+
+void tt_stream_bind(struct tt_stream *s, struct tt_link *l, uint32_t slot)
+{
+	s->link = l;
+	s->slot = slot;
+	s->rx = tt_link_rx_window(l, slot);
+	s->tx = tt_link_tx_window(l, slot);
+}
+
+void tt_stream_tx_init(struct tt_stream_tx *t)
+{
+	memset(t, 0, sizeof(*t));
+}
+
+void tt_stream_rx_init(struct tt_stream_rx *r)
+{
+	memset(r, 0, sizeof(*r));
+	r->next_pos = NO_SWITCH;
+}
+
+static inline size_t store_size(const struct tt_stream *s, uint32_t store)
+{
+	return store ? s->link->g.chunk_bytes : TT_STREAM_SMALL;
+}
+
+/* Where storage lies; w is the receiver's window. store was checked. */
+static inline unsigned char *store_at(const struct tt_stream *s, struct tt_stream_window *w,
+				      uint32_t store)
+{
+	return store ? tt_link_chunk(s->link, store - 1) : w->small;
+}
+
+static inline size_t min_size(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- sending ---- */
+
+static inline uint64_t used_bytes(const struct tt_stream_tx *t)
+{
+	return t->tail - (t->head_seen > t->base ? t->head_seen : t->base);
+}
+
+static inline size_t free_bytes(const struct tt_stream *s, const struct tt_stream_tx *t)
+{
+	return store_size(s, t->store) - (size_t)used_bytes(t);
+}
+
+static int refresh_head(struct tt_stream *s, struct tt_stream_tx *t)
+{
+	/* Our peer as receiver writes its head into our window. */
+	uint64_t head = tt_load_acquire(&s->rx->head);
+
+	if (head < t->head_seen || head > t->tail)
+		return -EPROTO;
+	t->head_seen = head;
+	return 0;
+}
+
+/* From the tail on, bytes lie in store. */
+static void switch_store(struct tt_stream *s, struct tt_stream_tx *t, uint32_t store)
+{
+	t->store = store;
+	t->base = t->tail;
+	t->seq++;
+	tt_store_relaxed(&s->tx->sw_pos, t->tail);
+	tt_store_relaxed(&s->tx->sw_store, store);
+	tt_store_release(&s->tx->sw_seq, t->seq);
+	if (store) {
+		tt_store_release(&s->tx->lease, store << 1 | 1);
+		t->writing = 1;
+	}
+}
+
+static bool grow(struct tt_stream *s, struct tt_stream_tx *t)
+{
+	int c = tt_link_chunk_get(s->link);
+
+	if (c < 0)
+		return false;
+	switch_store(s, t, (uint32_t)c + 1);
+	return true;
+}
+
+/* Makes the storage usable for want more bytes, as far as can be. */
+static int send_begin(struct tt_stream *s, struct tt_stream_tx *t, size_t want)
+{
+	int err;
+
+	if (t->store) {
+		uint32_t lease = t->store << 1;
+
+		if (tt_cas(&s->tx->lease, &lease, t->store << 1 | 1)) {
+			t->writing = 1;
+		} else {
+			/* The receiver took it: it has read, or will read, all up to here. */
+			err = refresh_head(s, t);
+			if (err < 0)
+				return err;
+			if (t->head_seen < t->base)
+				return -EPROTO;
+			if (want > SMALL_MESSAGE || t->pressure) {
+				if (t->pressure)
+					t->pressure--;
+				if (grow(s, t))
+					return 0;
+			}
+			switch_store(s, t, 0);
+		}
+	}
+	if (free_bytes(s, t) < want) {
+		err = refresh_head(s, t);
+		if (err < 0)
+			return err;
+	}
+	/*
+	 * The small ring does not hold it: borrow a chunk, unless the receiver
+	 * has yet to follow the last switch.
+	 */
+	if (!t->store && t->head_seen >= t->base &&
+	    (free_bytes(s, t) < want || want > SMALL_MESSAGE)) {
+		if (want <= SMALL_MESSAGE)
+			t->pressure = 64;
+		grow(s, t);
+	}
+	return 0;
+}
+
+static void send_end(struct tt_stream *s, struct tt_stream_tx *t)
+{
+	if (t->writing) {
+		tt_store_release(&s->tx->lease, t->store << 1);
+		t->writing = 0;
+	}
+}
+
+/* Copies n bytes to the tail, which has room, without publishing. */
+static inline void put_bytes(struct tt_stream *s, struct tt_stream_tx *t, const void *buf, size_t n)
+{
+	size_t size = store_size(s, t->store), at = (size_t)(t->tail - t->base) & (size - 1);
+	unsigned char *place = store_at(s, s->tx, t->store);
+	size_t first = min_size(n, size - at);
+
+	memcpy(place + at, buf, first);
+	if (n > first)
+		memcpy(place, (const char *)buf + first, n - first);
+	t->tail += n;
+}
+
+static inline void publish(struct tt_stream *s, const struct tt_stream_tx *t)
+{
+	tt_store_release(&s->tx->tail, t->tail);
+}
+
+static int send_flat(struct tt_stream *s, struct tt_stream_tx *t, const char *buf, size_t bytes,
+		     size_t *done)
+{
+	while (bytes > 0) {
+		size_t n = min_size(bytes, PIECE), room = free_bytes(s, t);
+
+		if (room < n) {
+			int err = refresh_head(s, t);
+
+			if (err < 0)
+				return err;
+			room = free_bytes(s, t);
+			if (room == 0)
+				return 0;
+			n = min_size(n, room);
+		}
+		put_bytes(s, t, buf, n);
+		publish(s, t);
+		buf += n;
+		bytes -= n;
+		*done += n;
+	}
+	return 0;
+}
+
+int tt_stream_send1(struct tt_stream *s, struct tt_stream_tx *t, const void *buf, size_t bytes,
+		    size_t *ret_bytes)
+{
+	/* The case that counts: it fits where the last one went. */
+	if (!t->store && bytes <= SMALL_MESSAGE && free_bytes(s, t) >= bytes) {
+		put_bytes(s, t, buf, bytes);
+		publish(s, t);
+		*ret_bytes = bytes;
+		return 0;
+	}
+	size_t done = 0;
+	int err = send_begin(s, t, bytes);
+
+	if (err == 0)
+		err = send_flat(s, t, buf, bytes, &done);
+	send_end(s, t);
+	*ret_bytes = done;
+	return err < 0 ? err : done || !bytes ? 0 : -EAGAIN;
+}
+
+static size_t iov_bytes(const struct iovec *iov, int iovcnt)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < iovcnt; i++)
+		n += iov[i].iov_len;
+	return n;
+}
+
+int tt_stream_send(struct tt_stream *s, struct tt_stream_tx *t, const struct iovec *iov, int iovcnt,
+		   size_t skip, size_t *ret_bytes)
+{
+	size_t done = 0, want = iov_bytes(iov, iovcnt) - skip;
+	int err = send_begin(s, t, want);
+
+	for (int i = 0; err == 0 && i < iovcnt; i++) {
+		size_t len = iov[i].iov_len, before = done;
+
+		if (skip >= len) {
+			skip -= len;
+			continue;
+		}
+		err = send_flat(s, t, (const char *)iov[i].iov_base + skip, len - skip, &done);
+		if (done - before < len - skip)
+			break;
+		skip = 0;
+	}
+	send_end(s, t);
+	*ret_bytes = done;
+	return err < 0 ? err : done || !want ? 0 : -EAGAIN;
+}
+
+int tt_stream_reserve(struct tt_stream *s, struct tt_stream_tx *t, size_t want, void **ret_place,
+		      size_t *ret_bytes)
+{
+	int err = send_begin(s, t, want);
+
+	if (err < 0) {
+		send_end(s, t);
+		return err;
+	}
+	size_t size = store_size(s, t->store), at = (size_t)(t->tail - t->base) & (size - 1);
+	size_t n = min_size(min_size(want, free_bytes(s, t)), size - at);
+
+	if (n == 0) {
+		send_end(s, t);
+		return -EAGAIN;
+	}
+	*ret_place = store_at(s, s->tx, t->store) + at;
+	*ret_bytes = n;
+	return 0;
+}
+
+void tt_stream_commit(struct tt_stream *s, struct tt_stream_tx *t, size_t bytes)
+{
+	t->tail += bytes;
+	publish(s, t);
+	send_end(s, t);
+}
+
+int tt_stream_unread(struct tt_stream *s, struct tt_stream_tx *t, uint64_t *ret_bytes)
+{
+	int err = refresh_head(s, t);
+
+	if (err == 0)
+		*ret_bytes = t->tail - t->head_seen;
+	return err;
+}
+
+bool tt_stream_writable(struct tt_stream *s, struct tt_stream_tx *t)
+{
+	if (refresh_head(s, t) < 0)
+		return true; /* so that the error is met */
+	if (used_bytes(t) <= store_size(s, t->store) / 2)
+		return true;
+	/* A full small ring still grows by a chunk, when there is one. */
+	if (t->store || t->head_seen < t->base)
+		return false;
+	bool ok = grow(s, t);
+
+	send_end(s, t);
+	return ok;
+}
+
+void tt_stream_tx_recover(struct tt_stream *s, struct tt_stream_tx *t)
+{
+	uint64_t tail = tt_load_acquire(&s->tx->tail);
+
+	/* What was not published was not sent. The peer can write there: believe only what fits. */
+	if (tail <= t->tail && tail >= t->base)
+		t->tail = tail;
+	else if (tail <= t->tail && tail >= t->head_seen)
+		t->tail = t->base;
+	if (tt_load_acquire(&s->tx->sw_seq) != t->seq) {
+		tt_store_relaxed(&s->tx->sw_pos, t->base);
+		tt_store_relaxed(&s->tx->sw_store, t->store);
+		tt_store_release(&s->tx->sw_seq, t->seq);
+	}
+	uint32_t lease = t->store << 1 | 1;
+
+	if (t->store)
+		tt_cas(&s->tx->lease, &lease, t->store << 1);
+	t->writing = 0;
+}
+
+/* ---- receiving ---- */
+
+/* Reads the peer's tail, and a change of storage that came with it. */
+static int refresh_tail(struct tt_stream *s, struct tt_stream_rx *r)
+{
+	uint64_t tail = tt_load_acquire(&s->rx->tail);
+
+	if (tail == r->tail_seen)
+		return 0;
+	if (tail < r->tail_seen || tail - r->head > 2ull * CHUNK_BYTES)
+		return -EPROTO;
+	uint32_t seq = tt_load_acquire(&s->rx->sw_seq);
+
+	if (seq != r->seq) {
+		uint64_t pos = tt_load_relaxed(&s->rx->sw_pos);
+		uint32_t store = tt_load_relaxed(&s->rx->sw_store);
+
+		if (r->next_pos != NO_SWITCH || seq != r->seq + 1 || pos < r->head ||
+		    store > s->link->g.nchunks)
+			return -EPROTO;
+		/* A switch that is younger than the tail just read waits for the next look. */
+		if (pos <= tail) {
+			r->next_pos = pos;
+			r->next_store = store;
+			r->seq = seq;
+		}
+	}
+	r->tail_seen = tail;
+	return 0;
+}
+
+static void drop_orphan(struct tt_stream *s, struct tt_stream_rx *r)
+{
+	if (r->orphan && r->head >= r->orphan_end) {
+		tt_link_chunk_put(s->link, r->orphan - 1);
+		r->orphan = 0;
+	}
+}
+
+static inline void follow_switch(struct tt_stream *s, struct tt_stream_rx *r)
+{
+	drop_orphan(s, r);
+	if (r->head == r->next_pos) {
+		r->store = r->next_store;
+		r->base = r->next_pos;
+		r->next_pos = NO_SWITCH;
+	}
+}
+
+/* Contiguous bytes at position pos (head or, peeking, behind it); 0: none. */
+static int span_at(struct tt_stream *s, const struct tt_stream_rx *r, uint64_t pos,
+		   unsigned char **ret_place, size_t *ret_bytes)
+{
+	uint32_t store = r->store;
+	uint64_t base = r->base, end = r->tail_seen;
+
+	if (r->next_pos != NO_SWITCH) {
+		if (pos >= r->next_pos) {
+			store = r->next_store;
+			base = r->next_pos;
+		} else if (end > r->next_pos) {
+			end = r->next_pos;
+		}
+	}
+	size_t size = store_size(s, store), at = (size_t)(pos - base) & (size - 1);
+
+	if (end - pos > size)
+		return -EPROTO;
+	*ret_place = store_at(s, s->rx, store) + at;
+	*ret_bytes = min_size((size_t)(end - pos), size - at);
+	return 0;
+}
+
+/* One buffer; *done grows. Stops when nothing is there. */
+static int recv_flat(struct tt_stream *s, struct tt_stream_rx *r, char *buf, size_t bytes,
+		     bool peek, uint64_t *pos, size_t *done)
+{
+	while (bytes > 0) {
+		unsigned char *place;
+		size_t n;
+		int err;
+
+		if (*pos == r->tail_seen) {
+			err = refresh_tail(s, r);
+			if (err < 0)
+				return err;
+			if (*pos == r->tail_seen)
+				return 0;
+		}
+		if (!peek)
+			follow_switch(s, r);
+		err = span_at(s, r, *pos, &place, &n);
+		if (err < 0)
+			return err;
+		n = min_size(n, bytes);
+		if (n > PIECE)
+			n = PIECE;
+		memcpy(buf, place, n);
+		buf += n;
+		bytes -= n;
+		*done += n;
+		*pos += n;
+		if (!peek) {
+			r->head = *pos;
+			follow_switch(s, r);
+			/* Early, so that a sender in the middle of a long copy goes on. */
+			tt_store_release(&s->tx->head, r->head);
+		}
+	}
+	return 0;
+}
+
+/*
+ * A sender waits for room only when more than half of its storage is in use,
+ * so a receiver that saw no more than a quarter in use need not look: the used
+ * half is consumed in at most two batches of what this end has seen, one of
+ * which is over a quarter.
+ */
+static inline bool room_matters(const struct tt_stream *s, const struct tt_stream_rx *r,
+				uint64_t head_before)
+{
+	return r->tail_seen - head_before > store_size(s, r->store) / 4;
+}
+
+int tt_stream_recv1(struct tt_stream *s, struct tt_stream_rx *r, void *buf, size_t bytes, bool peek,
+		    size_t *ret_bytes, bool *ret_room)
+{
+	struct iovec iov = {buf, bytes};
+
+	return tt_stream_recv(s, r, &iov, 1, peek, ret_bytes, ret_room);
+}
+
+int tt_stream_recv(struct tt_stream *s, struct tt_stream_rx *r, const struct iovec *iov, int iovcnt,
+		   bool peek, size_t *ret_bytes, bool *ret_room)
+{
+	uint64_t pos = r->head, before = r->head;
+	size_t done = 0;
+	int err = 0;
+
+	for (int i = 0; err == 0 && i < iovcnt; i++) {
+		size_t had = done;
+
+		if (!iov[i].iov_len)
+			continue;
+		err = recv_flat(s, r, iov[i].iov_base, iov[i].iov_len, peek, &pos, &done);
+		if (done - had < iov[i].iov_len)
+			break;
+	}
+	*ret_room = !peek && done && room_matters(s, r, before);
+	*ret_bytes = done;
+	return err < 0 ? err : done ? 0 : -EAGAIN;
+}
+
+int tt_stream_pending(struct tt_stream *s, struct tt_stream_rx *r, uint64_t *ret_bytes)
+{
+	int err = refresh_tail(s, r);
+
+	if (err == 0)
+		*ret_bytes = r->tail_seen - r->head;
+	return err;
+}
+
+void tt_stream_idle(struct tt_stream *s, struct tt_stream_rx *r)
+{
+	if (refresh_tail(s, r) < 0)
+		return;
+	follow_switch(s, r);
+	if (!r->store || r->head != r->tail_seen || r->orphan)
+		return;
+	uint32_t lease = r->store << 1;
+
+	if (!tt_cas(&s->rx->lease, &lease, 0))
+		return; /* the sender is writing */
+	/* The sender writes nothing more into this chunk; it may have before. */
+	r->orphan = r->store;
+	r->orphan_end = tt_load_acquire(&s->rx->tail);
+	drop_orphan(s, r);
+}
+
+void tt_stream_reset(struct tt_link *l, uint32_t slot)
+{
+	struct tt_stream_window *w[2] = {tt_link_rx_window(l, slot), tt_link_tx_window(l, slot)};
+
+	for (int i = 0; i < 2; i++) {
+		uint32_t store = tt_exchange(&w[i]->lease, 0) >> 1;
+
+		if (store)
+			tt_link_chunk_put(l, store - 1);
+		memset(w[i], 0, sizeof(*w[i]) - TT_STREAM_SMALL);
+	}
+}

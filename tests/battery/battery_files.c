@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/* Files, pipes and stdio at one end of a connection: sendfile, splice, tee, fdopen, dprintf. */
+#include "battery.h"
+
+#include <sys/sendfile.h>
+
+#define FILE_SIZE 100000
+
+/* A file that is gone when it is closed. */
+static int make_file(struct t *t, size_t size)
+{
+	char name[] = "/tmp/battery.XXXXXX", *buf = malloc(size + 1);
+	int fd = mkstemp(name);
+
+	unlink(name);
+	t_fill(buf, size, 0, 1);
+	if (fd < 0 || write(fd, buf, size) != (ssize_t)size)
+		t_log(t, "no file");
+	lseek(fd, 0, SEEK_SET);
+	free(buf);
+	return fd;
+}
+
+static void sendfile_a(struct t *t)
+{
+	int file = make_file(t, FILE_SIZE), p[2];
+	off_t at = 1000;
+
+	T(sendfile(t->fd, file, NULL, 100));
+	T(lseek(file, 0, SEEK_CUR));
+	T(sendfile(t->fd, file, &at, 5000));
+	t_log(t, "offset %ld", (long)at);
+	T(lseek(file, 0, SEEK_CUR)); /* untouched */
+	T(sendfile(t->fd, file, &at, 0));
+	t_sync(t);
+	at = 0;
+	while (at < FILE_SIZE && sendfile(t->fd, file, &at, FILE_SIZE) > 0)
+		;
+	t_log(t, "offset %ld", (long)at);
+	T(sendfile(t->fd, file, &at, 10)); /* at the end of the file */
+	T(lseek(file, FILE_SIZE - 10, SEEK_SET));
+	T(sendfile(t->fd, file, NULL, 1000));
+	T(lseek(file, 0, SEEK_CUR));
+	at = -1;
+	T(sendfile(t->fd, file, &at, 10));
+	T(sendfile(t->fd, -1, NULL, 10));
+	if (pipe(p))
+		return;
+	T(sendfile(t->fd, t->fd, NULL, 10));
+	t_sync(t);
+	T(close(t->fd));
+	T(sendfile(t->fd, file, NULL, 10));
+}
+
+static void sendfile_b(struct t *t)
+{
+	char buf[8];
+
+	t_recv_all(t, t->fd, 5100, 1000);
+	t_sync(t);
+	t_recv_all(t, t->fd, FILE_SIZE + 10, 10000);
+	t_sync(t);
+	T(read(t->fd, buf, 8));
+}
+
+static void sendfile_full_a(struct t *t)
+{
+	int file = make_file(t, FILE_SIZE);
+	size_t n;
+	off_t at = 0;
+
+	t_nonblock(t->fd, true);
+	n = t_fill_up(t, t->fd, 1);
+	T(sendfile(t->fd, file, &at, 1000));
+	t_log(t, "offset %ld", (long)at);
+	t_tell(t, (int)n);
+	t_sync(t);
+	T(sendfile(t->fd, file, &at, 1000));
+	t_sync(t);
+	T(shutdown(t->fd, SHUT_WR));
+	T(sendfile(t->fd, file, &at, 1000));
+	t_sigpipes(t);
+}
+
+static void sendfile_full_b(struct t *t)
+{
+	t_drain(t, t->fd, (size_t)t_hear(t), 1);
+	t_sync(t);
+	t_recv_all(t, t->fd, 1000, 1000);
+	t_sync(t);
+}
+
+/* Pipe to socket, socket to pipe. */
+static void splice_a(struct t *t)
+{
+	int p[2];
+	char buf[100];
+
+	if (pipe(p))
+		return;
+	T(write(p[1], "through the pipe", 16));
+	T(splice(p[0], NULL, t->fd, NULL, 100, 0));
+	t_sync(t);
+	t_sync(t);
+	T(splice(t->fd, NULL, p[1], NULL, 5, 0));
+	TD(buf, read(p[0], buf, 100));
+	T(splice(t->fd, NULL, p[1], NULL, 100, SPLICE_F_MOVE));
+	TD(buf, read(p[0], buf, 100));
+	T(splice(t->fd, NULL, p[1], NULL, 100, SPLICE_F_NONBLOCK));
+	t_nonblock(t->fd, true);
+	T(splice(t->fd, NULL, p[1], NULL, 100, SPLICE_F_NONBLOCK));
+	T(splice(t->fd, NULL, p[1], NULL, 100, 0));
+	t_nonblock(t->fd, false);
+	T(splice(t->fd, &(off_t){ 0 }, p[1], NULL, 100, 0));
+	t_sync(t);
+	T(splice(t->fd, NULL, p[1], NULL, 100, 0)); /* waits */
+	TD(buf, read(p[0], buf, 100));
+	T(splice(t->fd, NULL, p[1], NULL, 100, 0));
+}
+
+static void splice_b(struct t *t)
+{
+	char buf[100];
+
+	t_sync(t);
+	TD(buf, read(t->fd, buf, 100));
+	T(write(t->fd, "spliced away", 12));
+	t_sync(t);
+	t_sync(t);
+	t_settle();
+	T(write(t->fd, "late", 4));
+	t_settle();
+	T(shutdown(t->fd, SHUT_WR));
+}
+
+static void tee_a(struct t *t)
+{
+	int p[2], q[2];
+	char buf[100];
+
+	if (pipe(p) || pipe(q))
+		return;
+	T(splice(t->fd, NULL, p[1], NULL, 4, 0));
+	T(tee(p[0], q[1], 100, 0));
+	T(splice(p[0], NULL, t->fd, NULL, 100, 0));
+	TD(buf, read(q[0], buf, 100));
+	T(tee(p[0], t->fd, 100, 0));
+	T(tee(t->fd, q[1], 100, 0));
+	T(vmsplice(q[1], &(struct iovec){ buf, 4 }, 1, 0));
+	T(splice(q[0], NULL, t->fd, NULL, 4, SPLICE_F_MORE));
+}
+
+static void tee_b(struct t *t)
+{
+	char buf[100];
+
+	T(write(t->fd, "twin", 4));
+	TD(buf, recv(t->fd, buf, 8, MSG_WAITALL));
+}
+
+/* A proxy that moves everything from one connection to another through a pipe. */
+static void splice_bulk_a(struct t *t)
+{
+	int second = t_open(t), p[2];
+	size_t moved = 0;
+	ssize_t in, out;
+
+	if (pipe(p))
+		return;
+	while ((in = splice(t->fd, NULL, p[1], NULL, 65536, 0)) > 0)
+		for (; in > 0; in -= out) {
+			out = splice(p[0], NULL, second, NULL, (size_t)in, 0);
+			if (out <= 0)
+				break;
+			moved += (size_t)out;
+		}
+	t_log(t, "moved %zu", moved);
+	T(close(second));
+}
+
+static void *splice_bulk_reader(void *arg)
+{
+	struct t *t = arg;
+
+	t_recv_all(t, t->peer, 2000000, 10000);
+	t_recv_all(t, t->peer, 1, 1);
+	return NULL;
+}
+
+static void splice_bulk_b(struct t *t)
+{
+	pthread_t thread;
+
+	t->peer = t_open(t);
+	thread = t_thread(splice_bulk_reader, t);
+	t_send_all(t, t->fd, 2000000, 30000, 1);
+	t_settle();
+	T(shutdown(t->fd, SHUT_WR));
+	t_join(thread);
+}
+
+/* --- stdio ------------------------------------------------------------------------------------- */
+
+static void stdio_a(struct t *t)
+{
+	FILE *in = fdopen(dup(t->fd), "r"), *out = fdopen(t->fd, "w");
+	char line[100] = "";
+
+	T(fprintf(out, "line %d\n", 1));
+	T(fflush(out));
+	t_log(t, "fgets: %s", fgets(line, sizeof(line), in) ? strtok(line, "\n") : "nothing");
+	T(setvbuf(out, NULL, _IOLBF, 100));
+	T(fputs("line 2\n", out) >= 0);
+	t_log(t, "fgets: %s", fgets(line, sizeof(line), in) ? strtok(line, "\n") : "nothing");
+	for (int i = 0; i < 3000; i++)
+		fprintf(out, "%d,", i);
+	T(fclose(out)); /* writes the rest */
+	t_log(t, "fgets: %s", fgets(line, sizeof(line), in) ? strtok(line, "\n") : "nothing");
+	t_log(t, "fgets: %s, end %d", fgets(line, sizeof(line), in) ? "something" : "nothing",
+	      feof(in));
+	T(fclose(in));
+}
+
+static void stdio_b(struct t *t)
+{
+	FILE *f = fdopen(t->fd, "r+");
+	char *line = NULL;
+	size_t size = 0, expect = 0;
+	int n, i = 0;
+
+	t_log(t, "getline: %s", getline(&line, &size, f) > 0 ? strtok(line, "\n") : "nothing");
+	T(fprintf(f, "answer 1\n"));
+	T(fflush(f));
+	t_log(t, "getline: %s", getline(&line, &size, f) > 0 ? strtok(line, "\n") : "nothing");
+	T(dprintf(t->fd, "answer %d\n", 2));
+	while (i < 3000 && fscanf(f, "%d,", &n) == 1)
+		expect += n == i++;
+	t_log(t, "numbers: %d, in order %zu", i, expect);
+	T(dprintf(t->fd, "%s\n", "goodbye"));
+	T(fclose(f));
+	free(line);
+}
+
+/* A request and an answer in the manner of HTTP. */
+static void http_a(struct t *t)
+{
+	FILE *f = fdopen(t->fd, "r+");
+	char line[200];
+
+	setvbuf(f, NULL, _IONBF, 0);
+	for (int i = 0; i < 20; i++) {
+		fprintf(f, "GET /%d HTTP/1.1\r\nHost: here\r\n\r\n", i);
+		while (fgets(line, sizeof(line), f) && line[0] != '\r')
+			if (i % 5 == 0)
+				t_log(t, "%.*s", (int)strcspn(line, "\r"), line);
+		t_nap_ms(1);
+	}
+	T(fclose(f));
+}
+
+static void http_b(struct t *t)
+{
+	FILE *f = fdopen(t->fd, "r");
+	char line[200];
+	int n;
+
+	while (fscanf(f, "GET /%d HTTP/1.1\r\n", &n) == 1) {
+		while (fgets(line, sizeof(line), f) && line[0] != '\r')
+			;
+		dprintf(t->fd, "HTTP/1.1 200 OK\r\nX-Number: %d\r\n\r\n", n);
+	}
+	T(fclose(f));
+}
+
+/* --- preadv2 and pwritev2 without an offset ---------------------------------------------------- */
+
+static void v2_a(struct t *t)
+{
+	char buf[100];
+	struct iovec v = { buf, 100 };
+
+	t_sync(t);
+	T(preadv2(t->fd, &v, 1, -1, 0));
+	t_log(t, "%.4s", buf);
+	T(preadv2(t->fd, &v, 1, -1, RWF_NOWAIT));
+	T(preadv(t->fd, &v, 1, 0));
+	v.iov_len = 4;
+	T(pwritev2(t->fd, &v, 1, -1, 0));
+	T(pwritev(t->fd, &v, 1, 0));
+	t_sync(t);
+}
+
+static void v2_b(struct t *t)
+{
+	char buf[100];
+
+	T(write(t->fd, "data", 4));
+	t_sync(t);
+	t_sync(t);
+	TD(buf, read(t->fd, buf, 100));
+}
+
+const struct t_case t_files_cases[] = {
+	{ "files.sendfile", sendfile_a, sendfile_b, T_NO_THREAD | T_FAMILIES, NULL },
+	{ "files.sendfile_full", sendfile_full_a, sendfile_full_b, 0, NULL },
+	{ "files.splice", splice_a, splice_b, 0, NULL },
+	{ "files.tee", tee_a, tee_b, 0, NULL },
+	{ "files.splice_bulk", splice_bulk_a, splice_bulk_b, 0, NULL },
+	{ "files.stdio", stdio_a, stdio_b, 0, NULL },
+	{ "files.http", http_a, http_b, 0, NULL },
+	{ "files.v2", v2_a, v2_b, 0, NULL },
+	{ NULL, NULL, NULL, 0, NULL },
+};

@@ -25,6 +25,8 @@ int tt_cli_misuse(const char *command, const char *why, const char *word);
 /* up.c */
 /* The daemon's directory, absolute. 0 or a negative errno. */
 int tt_cli_dir(char *ret_dir, size_t bytes, bool create);
+/* Why no daemon could be reached or started, and what to do about it. */
+const char *tt_cli_why(int err, const char **ret_todo);
 /* Connects to the daemon and starts it when there is none. Descriptor or negative errno. */
 int tt_cli_connect_or_start(void);
 /* Asks a running daemon for a report (TT_CTL_*): text for free(), or a negative errno. */

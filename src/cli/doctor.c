@@ -38,7 +38,7 @@ struct finding {
 };
 
 __attribute__((format(printf, 3, 4))) static void say(struct finding *f, enum verdict v,
-						       const char *fmt, ...)
+						      const char *fmt, ...)
 {
 	va_list ap;
 
@@ -210,7 +210,8 @@ static void check_library(struct finding *f)
 	char path[PATH_MAX];
 
 	if (tt_cli_preload_path(path, sizeof(path)) < 0)
-		say(f, FAIL, "libtutti-preload.so is not beside the command nor in ../lib: build it");
+		say(f, FAIL,
+		    "libtutti-preload.so is not beside the command nor in ../lib: build it");
 	else if (strpbrk(path, ": "))
 		say(f, FAIL, "its path has a space or colon in it: install Tutti elsewhere");
 	else
@@ -278,7 +279,10 @@ static bool write_checks(struct tt_json *j)
 
 static const char *linking(const struct tt_program *p)
 {
-	return p->is_unreadable ? "unknown" : !p->bits ? "no ELF file" : p->is_dynamic ? "dynamic" : "static";
+	return p->is_unreadable ? "unknown"
+	       : !p->bits	? "no ELF file"
+	       : p->is_dynamic	? "dynamic"
+				: "static";
 }
 
 static void write_program(struct tt_json *j, const struct tt_program *p)
@@ -308,7 +312,8 @@ static void print_program(const struct tt_program *p)
 		printf("script    run by %s\n", p->binary);
 	if (p->bits)
 		printf("binary    %d bits, %s%s%s%s\n", p->bits, linking(p), p->is_go ? ", Go" : "",
-		       p->is_setid ? ", set-id" : "", p->has_caps ? ", with file capabilities" : "");
+		       p->is_setid ? ", set-id" : "",
+		       p->has_caps ? ", with file capabilities" : "");
 	if (p->is_unreadable)
 		printf("binary    may be run, not read: the loader will see\n");
 	if (p->why)

@@ -69,7 +69,8 @@ int tt_program_find(const char *name, char *ret_path)
 	for (;;) {
 		char path[PATH_MAX];
 		size_t len = strcspn(dirs, ":");
-		int n = snprintf(path, sizeof(path), "%.*s%s%s", (int)len, dirs, len ? "/" : "", name);
+		int n = snprintf(path, sizeof(path), "%.*s%s%s", (int)len, dirs, len ? "/" : "",
+				 name);
 
 		if (n > 0 && n < PATH_MAX) {
 			int e = is_runnable(path);
@@ -100,7 +101,7 @@ static size_t align4(size_t n)
 }
 
 /* Go's linker leaves a note of owner "Go". */
-static bool has_go_note(int fd, const ElfW(Phdr) *ph)
+static bool has_go_note(int fd, const ElfW(Phdr) * ph)
 {
 	unsigned char *notes;
 	bool found = false;
@@ -127,14 +128,15 @@ static bool has_go_note(int fd, const ElfW(Phdr) *ph)
 	return found;
 }
 
-static bool has_go_section(int fd, const ElfW(Ehdr) *eh)
+static bool has_go_section(int fd, const ElfW(Ehdr) * eh)
 {
 	ElfW(Shdr) names, sh;
 	char name[32];
 
 	if (eh->e_shentsize != sizeof(sh) || eh->e_shnum > MAX_HEADERS ||
 	    eh->e_shstrndx >= eh->e_shnum ||
-	    !read_at(fd, eh->e_shoff + (uint64_t)eh->e_shstrndx * sizeof(sh), &names, sizeof(names)))
+	    !read_at(fd, eh->e_shoff + (uint64_t)eh->e_shstrndx * sizeof(sh), &names,
+		     sizeof(names)))
 		return false;
 	for (uint32_t i = 0; i < eh->e_shnum; i++) {
 		if (!read_at(fd, eh->e_shoff + (uint64_t)i * sizeof(sh), &sh, sizeof(sh)))
@@ -155,7 +157,7 @@ static bool has_go_section(int fd, const ElfW(Ehdr) *eh)
 	return false;
 }
 
-static void read_loader(int fd, const ElfW(Phdr) *ph, struct tt_program *p)
+static void read_loader(int fd, const ElfW(Phdr) * ph, struct tt_program *p)
 {
 	size_t size = ph->p_filesz;
 

@@ -30,8 +30,8 @@ int tt_cli_preload_path(char *ret_path, size_t bytes)
 {
 	static const char *const places[] = {
 		/* from the directory of the command: the build tree, then installed */
-		"src", "src/preload", ".", "../lib/tutti", "../lib/" MULTIARCH "/tutti", "../lib",
-		"../lib/" MULTIARCH,
+		"src",	  "src/preload",       ".", "../lib/tutti", "../lib/" MULTIARCH "/tutti",
+		"../lib", "../lib/" MULTIARCH,
 	};
 	const char *given = getenv("TUTTI_PRELOAD");
 	char self[PATH_MAX], path[PATH_MAX + 64], real[PATH_MAX];

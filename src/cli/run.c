@@ -109,23 +109,17 @@ static int parse(int argc, char **argv, struct options *o)
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		switch (opt) {
-		case 'h':
-			return usage();
-		case 'p':
-			path = optarg;
-			break;
+		case 'h': return usage();
+		case 'p': path = optarg; break;
 		case 's':
 			if (!parse_spin(optarg, &o->spin_usec))
-				return tt_cli_misuse("run", "--spin wants microseconds, at most a second",
+				return tt_cli_misuse("run",
+						     "--spin wants microseconds, at most a second",
 						     optarg);
 			break;
-		case 't':
-			o->stats = true;
-			break;
-		case 'S':
-			return not_here("--strict");
-		case 'm':
-			return not_here("--mpi");
+		case 't': o->stats = true; break;
+		case 'S': return not_here("--strict");
+		case 'm': return not_here("--mpi");
 		default:
 			return tt_cli_misuse("run", "unknown option, or one without its value",
 					     argv[optind - 1]);
@@ -264,7 +258,9 @@ static bool accelerate(const struct options *o)
 	}
 	err = join(o, &side, &ctl);
 	if (err < 0) {
-		explain(o, strerror(-err), "no daemon could be reached or started: see tutti doctor");
+		const char *todo, *why = tt_cli_why(err, &todo);
+
+		explain(o, why, todo);
 		return false;
 	}
 	side = make_inherited(side);

@@ -37,9 +37,8 @@ static void format_cell(const json_t *connection, const char *key, char *text)
 	const json_t *v = json_object_get(connection, key);
 
 	if (json_is_string(v))
-		snprintf(text, CELL_BYTES, "%s", strcmp(json_string_value(v), "none") == 0
-							  ? "-"
-							  : json_string_value(v));
+		snprintf(text, CELL_BYTES, "%s",
+			 strcmp(json_string_value(v), "none") == 0 ? "-" : json_string_value(v));
 	else
 		snprintf(text, CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
 }
@@ -61,7 +60,8 @@ static void print_table(const json_t *connections)
 
 	for (size_t k = 0; k < NCOLUMNS; k++) {
 		width[k] = strlen(columns[k].heading);
-		json_array_foreach(connections, i, c) {
+		json_array_foreach(connections, i, c)
+		{
 			format_cell(c, columns[k].key, text);
 			if (strlen(text) > width[k])
 				width[k] = strlen(text);
@@ -69,7 +69,8 @@ static void print_table(const json_t *connections)
 	}
 	for (size_t k = 0; k < NCOLUMNS; k++)
 		print_cell(k, columns[k].heading, width[k]);
-	json_array_foreach(connections, i, c) {
+	json_array_foreach(connections, i, c)
+	{
 		for (size_t k = 0; k < NCOLUMNS; k++) {
 			format_cell(c, columns[k].key, text);
 			print_cell(k, text, width[k]);
@@ -86,7 +87,8 @@ static void print_totals(const json_t *totals)
 	       " connections accelerated, %" JSON_INTEGER_FORMAT " on TCP",
 	       json_integer_value(json_object_get(totals, "accelerated")),
 	       json_integer_value(json_object_get(totals, "fallback")));
-	json_object_foreach(json_object_get(totals, "fallback_reasons"), reason, n) {
+	json_object_foreach(json_object_get(totals, "fallback_reasons"), reason, n)
+	{
 		printf("%s%" JSON_INTEGER_FORMAT " %s", separator, json_integer_value(n), reason);
 		separator = ", ";
 	}

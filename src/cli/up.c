@@ -244,14 +244,29 @@ static bool is_absent(int err)
 	return err == -ENOENT || err == -ECONNREFUSED;
 }
 
+const char *tt_cli_why(int err, const char **ret_todo)
+{
+	char dir[PATH_MAX];
+	int dir_err = tt_cli_dir(dir, sizeof(dir), false);
+
+	*ret_todo = "set TUTTI_DIR to a directory of your own";
+	if (dir_err == -EPERM)
+		return "the control directory is not only yours";
+	if (dir_err < 0)
+		return "the control directory cannot be made";
+	*ret_todo = "see tuttid.log in the control directory, or tutti doctor";
+	if (err == -ETIMEDOUT)
+		return "the daemon does not answer";
+	return is_absent(err) ? "the daemon ended at once" : strerror(-err);
+}
+
 int tt_cli_no_report(const char *what, int err)
 {
+	const char *todo, *why = tt_cli_why(err, &todo);
+
 	if (is_absent(err))
 		return tt_cli_fail(what, "no daemon is running", "start it: tutti up");
-	if (err == -EPERM)
-		return tt_cli_fail(what, "the control directory is not only yours",
-				   "set TUTTI_DIR to a directory of your own");
-	return tt_cli_fail(what, strerror(-err), "see tuttid.log in the control directory");
+	return tt_cli_fail(what, why, todo);
 }
 
 /* ---- the commands ---- */
@@ -289,25 +304,24 @@ int tt_cmd_up(int argc, char **argv)
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		switch (opt) {
-		case 'h':
-			return up_usage();
-		case 'f':
-			return up_foreground();
+		case 'h': return up_usage();
+		case 'f': return up_foreground();
 		case 's':
-			return tt_cli_fail("up", "a daemon for the whole machine is not in this version",
+			return tt_cli_fail("up",
+					   "a daemon for the whole machine is not in this version",
 					   "use 'tutti up', as each user");
-		default:
-			return tt_cli_misuse("up", "unknown option", argv[optind - 1]);
+		default: return tt_cli_misuse("up", "unknown option", argv[optind - 1]);
 		}
 	}
 	if (optind < argc)
 		return tt_cli_misuse("up", "unexpected word", argv[optind]);
 	int ctl = tt_cli_connect_or_start();
 
-	if (ctl < 0)
-		return tt_cli_fail("cannot start the daemon", strerror(-ctl),
-				   ctl == -EPERM ? "set TUTTI_DIR to a directory of your own"
-						 : "see tuttid.log in the control directory");
+	if (ctl < 0) {
+		const char *todo, *why = tt_cli_why(ctl, &todo);
+
+		return tt_cli_fail("cannot start the daemon", why, todo);
+	}
 	close(ctl);
 	return TT_EXIT_OK;
 }
@@ -339,37 +353,47 @@ int tt_cmd_down(int argc, char **argv)
 	return err < 0 ? tt_cli_no_report("down", err) : TT_EXIT_OK;
 }
 
-/* Every number of the report, by its name and those of the objects around it. */
-static void print_metrics(const char *prefix, json_t *object)
+static void print_metric(const char *name, const char *suffix, const json_t *value)
+{
+	bool counter = *suffix || strstr(name, "_total");
+
+	printf("# TYPE tutti_%s%s %s\n", name, suffix, counter ? "counter" : "gauge");
+	printf("tutti_%s%s %.15g\n", name, suffix, json_number_value(value));
+}
+
+static void print_reasons(json_t *reasons)
+{
+	const char *reason;
+	json_t *count;
+
+	puts("# TYPE tutti_fallback_reasons_total counter");
+	json_object_foreach(reasons, reason, count)
+		printf("tutti_fallback_reasons_total{reason=\"%s\"} %.15g\n", reason,
+		       json_number_value(count));
+}
+
+/* Every number of the report; those of the object "totals" are counters. */
+static void print_metrics(json_t *object, const char *suffix)
 {
 	const char *key;
 	json_t *value;
 
-	json_object_foreach(object, key, value) {
-		char name[128];
-
-		snprintf(name, sizeof(name), "%s_%s", prefix, key);
-		if (!strcmp(key, "fallback_reasons")) {
-			const char *reason;
-			json_t *count;
-
-			printf("# TYPE %s_total counter\n", prefix);
-			json_object_foreach(value, reason, count)
-				printf("tutti_fallbacks_total{reason=\"%s\"} %" JSON_INTEGER_FORMAT
-				       "\n",
-				       reason, json_integer_value(count));
-		} else if (json_is_object(value)) {
-			print_metrics("tutti", value);
-		} else if (json_is_number(value) && strcmp(key, "pid") != 0) {
-			printf("%s %.15g\n", name, json_number_value(value));
-		}
+	json_object_foreach(object, key, value)
+	{
+		if (!strcmp(key, "fallback_reasons"))
+			print_reasons(value);
+		else if (json_is_object(value))
+			print_metrics(value, "_total");
+		else if (json_is_number(value) && strcmp(key, "pid") != 0)
+			print_metric(key, suffix, value);
 	}
 }
 
 static void print_status(const json_t *r)
 {
-	static const char *const keys[] = {"sides", "links", "bells", "claims", "granted_total",
-					   "refused_total", "memory_bytes"};
+	static const char *const keys[] = {"sides",	  "links",	   "bells",
+					   "claims",	  "granted_total", "refused_total",
+					   "memory_bytes"};
 
 	printf("daemon of pid %" JSON_INTEGER_FORMAT ", version %s, up for %.0f s\n",
 	       json_integer_value(json_object_get(r, "pid")),
@@ -414,7 +438,7 @@ int tt_cmd_status(int argc, char **argv)
 	if (how == 'j')
 		puts(text);
 	else if (how == 'm')
-		print_metrics("tutti", r);
+		print_metrics(r, "");
 	else
 		print_status(r);
 	free(text);

@@ -74,7 +74,7 @@ struct request {
 };
 
 __attribute__((format(printf, 3, 4))) static void refuse(struct tt_daemon *d, struct request *r,
-							  const char *fmt, ...)
+							 const char *fmt, ...)
 {
 	char text[160];
 	va_list ap;

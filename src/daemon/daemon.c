@@ -277,7 +277,8 @@ static int open_watch(void)
 
 	if (fd < 0)
 		return -errno;
-	if (inotify_add_watch(fd, ".", IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_ONLYDIR) < 0) {
+	if (inotify_add_watch(fd, ".", IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_ONLYDIR) <
+	    0) {
 		int err = -errno;
 
 		close(fd);

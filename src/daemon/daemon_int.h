@@ -22,7 +22,7 @@
  * never taken and lists never followed. A mapping cannot fault: it is sealed.
  *
  *   tt_conn  *---*  tt_party  1---*  tt_claim  *---1  tt_dlink (2 parties)
- *                        1---*  tt_proc  1---*  tt_dbell
+ *                        1---*  tt_dproc  1---*  tt_dbell
  *
  * A party lives as long as a control connection that said HELLO for it; that
  * is, until the last process that holds it has ended. A link lives as long as
@@ -69,19 +69,19 @@ struct tt_conn {
 };
 
 /* A process that has bells. */
-struct tt_proc {
+struct tt_dproc {
 	struct tt_source src; /* first; a pidfd */
 	struct tt_party *party;
 	pid_t pid;
 	struct tt_dbell *bells;
-	struct tt_proc *next; /* of the party */
+	struct tt_dproc *next; /* of the party */
 };
 
 struct tt_dbell {
 	struct tt_node by_id;
 	uint32_t party_id, id;
 	int fd;
-	struct tt_proc *proc;
+	struct tt_dproc *proc;
 	struct tt_dbell *prev, *next; /* of the process */
 };
 
@@ -92,13 +92,13 @@ struct tt_party {
 	dev_t dev;
 	ino_t ino;
 	struct tt_side_mem *mem;
-	uint32_t refs; /* control connections */
+	uint32_t refs;		  /* control connections */
 	struct tt_claim **claims; /* by entry */
 	uint32_t nclaims;
 	uint32_t claims_top;  /* none at or above */
 	uint32_t since_reap;  /* claims since the last look for dead ones */
 	uint32_t exit_credit; /* see reap.c */
-	struct tt_proc *procs;
+	struct tt_dproc *procs;
 	uint32_t nbells;
 	struct tt_party *prev, *next;
 };

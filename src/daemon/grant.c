@@ -14,15 +14,13 @@
  * the entry between our look at it and our store, so the grant carries the low
  * bits of the generation that it is for, where the owner checks them.
  */
-#include "base/shm.h"
 #include "daemon_int.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -238,7 +236,23 @@ static bool is_current(const struct tt_claim *c)
 	       tt_load_relaxed(&e->generation) == c->generation;
 }
 
-static void write_grant(struct tt_claim *c)
+/* Who sleeps on the shadow alone shall come and attach. */
+static void wake_claimant(struct tt_daemon *d, struct tt_claim *c)
+{
+	uint64_t one = 1;
+
+	tt_fence(); /* G0, against G1 in sock/wait.c */
+	uint32_t bell = tt_load_relaxed(&c->party->mem->entries[c->entry].grant_bell);
+	struct pollfd p = {bell ? tt_bell_find(d, c->party, bell) : -1, POLLOUT, 0};
+
+	/* Not writable: it rings already, or its owner made it so that a write would block. */
+	if (p.fd < 0 || poll(&p, 1, 0) <= 0 || !(p.revents & POLLOUT))
+		return;
+	if (write(p.fd, &one, sizeof(one)) < 0)
+		tt_log(TT_LOG_WARN, "bell %u of side %u: %s", bell, c->party->id, strerror(errno));
+}
+
+static void write_grant(struct tt_daemon *d, struct tt_claim *c)
 {
 	struct tt_entry *e = &c->party->mem->entries[c->entry];
 	uint64_t grant = tt_grant_pack(c->link->id, c->slot, c->end) |
@@ -250,6 +264,7 @@ static void write_grant(struct tt_claim *c)
 	tt_store_release(&e->grant, grant);
 	if (!is_current(c))
 		tt_cas(&e->grant, &grant, 0);
+	wake_claimant(d, c);
 }
 
 static void give(struct tt_claim *c, struct tt_dlink *l, int slot, int end)
@@ -290,8 +305,8 @@ static void grant(struct tt_daemon *d, struct tt_claim *c, struct tt_claim *peer
 	give(peer, l, slot, !end);
 	tt_matcher_settle(&d->matcher, c);
 	tt_matcher_settle(&d->matcher, peer);
-	write_grant(peer);
-	write_grant(c);
+	write_grant(d, peer);
+	write_grant(d, c);
 	d->stats.granted++;
 }
 
@@ -389,7 +404,7 @@ static int settle_old(struct tt_daemon *d, const struct tt_claim *c)
 
 	if (old && old->cookie == c->cookie && old->generation == c->generation) {
 		if (old->link)
-			write_grant(old);
+			write_grant(d, old);
 		return 1;
 	}
 	/* The entry has been reused: its former user is gone. */

@@ -115,7 +115,7 @@ int tt_party_hello(struct tt_daemon *d, struct tt_conn *c, uint32_t wanted, int 
 	return 0;
 }
 
-static void drop_proc(struct tt_daemon *d, struct tt_proc *proc);
+static void drop_proc(struct tt_daemon *d, struct tt_dproc *proc);
 
 static void destroy(struct tt_daemon *d, struct tt_party *p)
 {
@@ -172,9 +172,9 @@ static void drop_bell(struct tt_daemon *d, struct tt_dbell *b)
 	free(b);
 }
 
-static void drop_proc(struct tt_daemon *d, struct tt_proc *proc)
+static void drop_proc(struct tt_daemon *d, struct tt_dproc *proc)
 {
-	struct tt_proc **at = &proc->party->procs;
+	struct tt_dproc **at = &proc->party->procs;
 
 	while (proc->bells)
 		drop_bell(d, proc->bells);
@@ -187,16 +187,16 @@ static void drop_proc(struct tt_daemon *d, struct tt_proc *proc)
 
 static void proc_exited(struct tt_daemon *d, struct tt_source *s, uint32_t events)
 {
-	struct tt_proc *proc = (struct tt_proc *)s;
+	struct tt_dproc *proc = (struct tt_dproc *)s;
 	struct tt_party *p = proc->party;
 
 	drop_proc(d, proc);
 	tt_reap_after_exit(d, p);
 }
 
-static int find_or_watch(struct tt_daemon *d, struct tt_party *p, pid_t pid, struct tt_proc **ret)
+static int find_or_watch(struct tt_daemon *d, struct tt_party *p, pid_t pid, struct tt_dproc **ret)
 {
-	struct tt_proc *proc;
+	struct tt_dproc *proc;
 	int fd, err;
 
 	for (proc = p->procs; proc; proc = proc->next) {
@@ -247,7 +247,7 @@ static bool is_eventfd(int fd)
 
 int tt_bell_add(struct tt_daemon *d, struct tt_party *p, uint32_t id, pid_t pid, int *fd)
 {
-	struct tt_proc *proc = NULL;
+	struct tt_dproc *proc = NULL;
 	struct tt_dbell *b = find_bell(d, p->id, id);
 	int err;
 

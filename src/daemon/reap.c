@@ -63,7 +63,7 @@ static void acquit(struct suspects *s, uint64_t inode)
 
 static bool belongs(struct tt_daemon *d, const struct tt_party *p, pid_t pid)
 {
-	for (const struct tt_proc *proc = p->procs; proc; proc = proc->next)
+	for (const struct tt_dproc *proc = p->procs; proc; proc = proc->next)
 		if (proc->pid == pid)
 			return true;
 	for (const struct tt_conn *c = d->conns; c; c = c->next)

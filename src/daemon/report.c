@@ -17,12 +17,18 @@
 
 /* ---- totals ---- */
 
-/* Sums of what clients wrote must not wrap into nonsense. */
+/*
+ * Above this a count is nonsense, or was counted down below zero: clients
+ * count without locks. It is also what JSON's readers take exactly.
+ */
+#define MAX_COUNT (1ull << 53)
+
 static void add(uint64_t *sum, const uint64_t *hostile)
 {
 	uint64_t v = tt_load_relaxed(hostile);
 
-	*sum = v > (UINT64_MAX >> 1) - *sum ? UINT64_MAX >> 1 : *sum + v;
+	if (v < MAX_COUNT)
+		*sum += v;
 }
 
 void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile)

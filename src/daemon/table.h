@@ -22,7 +22,7 @@ struct tt_table {
 };
 
 #define tt_container(ptr, type, member)                                                            \
-	((type *)(void *)((unsigned char *)(ptr) - offsetof(type, member)))
+	((type *)(void *)((unsigned char *)(ptr)-offsetof(type, member)))
 
 int tt_table_init(struct tt_table *t);
 void tt_table_fini(struct tt_table *t);

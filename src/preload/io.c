@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 /* Runs real on a connection that is plain TCP, else way; c is the connection. */
-#define DISPATCH(c, fd, real, way)                                                                 \
+/* out: bytes that it sends; 0 when it receives. */
+#define DISPATCH(c, fd, out, real, way)                                                            \
 	do {                                                                                       \
 		bool raw_;                                                                         \
-		if (raw_call(c, fd, &raw_)) {                                                      \
+		if (raw_call(c, fd, (out), &raw_)) {                                               \
 			ssize_t n_ = (real);                                                       \
-			raw_done(c, raw_, n_);                                                     \
+			raw_done(c, raw_, n_, (out) > 0);                                          \
 			return n_;                                                                 \
 		}                                                                                  \
 		return finish(way);                                                                \
@@ -55,7 +56,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 		if (r >= 0)
 			return r;
 	}
-	DISPATCH(c, fd, tt_sys.read(fd, buf, n), recv1(c, fd, buf, n, 0));
+	DISPATCH(c, fd, 0, tt_sys.read(fd, buf, n), recv1(c, fd, buf, n, 0));
 }
 
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
@@ -71,7 +72,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		if (r >= 0)
 			return r;
 	}
-	DISPATCH(c, fd, tt_sys.write(fd, buf, n), send1(c, fd, buf, n, 0));
+	DISPATCH(c, fd, n, tt_sys.write(fd, buf, n), send1(c, fd, buf, n, 0));
 }
 
 EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
@@ -87,7 +88,7 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 		if (r >= 0)
 			return r;
 	}
-	DISPATCH(c, fd, tt_sys.recv(fd, buf, n, flags), recv1(c, fd, buf, n, flags));
+	DISPATCH(c, fd, 0, tt_sys.recv(fd, buf, n, flags), recv1(c, fd, buf, n, flags));
 }
 
 EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
@@ -103,7 +104,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 		if (r >= 0)
 			return r;
 	}
-	DISPATCH(c, fd, tt_sys.send(fd, buf, n, flags), send1(c, fd, buf, n, flags));
+	DISPATCH(c, fd, n, tt_sys.send(fd, buf, n, flags), send1(c, fd, buf, n, flags));
 }
 
 EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from,
@@ -115,10 +116,10 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr 
 
 	if (!c)
 		return tt_sys.recvfrom(fd, buf, n, flags, from, len);
-	if (raw_call(c, fd, &raw)) {
+	if (raw_call(c, fd, 0, &raw)) {
 		ssize_t r = tt_sys.recvfrom(fd, buf, n, flags, from, len);
 
-		raw_done(c, raw, r);
+		raw_done(c, raw, r, false);
 		return r;
 	}
 	ssize_t r = recv1(c, fd, buf, n, flags);
@@ -137,7 +138,7 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 
 	if (!c)
 		return tt_sys.sendto(fd, buf, n, flags, to, len);
-	DISPATCH(c, fd, tt_sys.sendto(fd, buf, n, flags, to, len), send1(c, fd, buf, n, flags));
+	DISPATCH(c, fd, n, tt_sys.sendto(fd, buf, n, flags, to, len), send1(c, fd, buf, n, flags));
 }
 
 static bool bad_iov(const struct iovec *iov, int n)
@@ -154,6 +155,15 @@ static bool bad_iov(const struct iovec *iov, int n)
 	return false;
 }
 
+static size_t iov_bytes(const struct iovec *iov, int n)
+{
+	size_t total = 0;
+
+	for (int i = 0; i < n; i++)
+		total += iov[i].iov_len;
+	return total;
+}
+
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 {
 	enter();
@@ -163,7 +173,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 		return tt_sys.readv(fd, iov, n);
 	if (bad_iov(iov, n))
 		return finish(-EINVAL);
-	DISPATCH(c, fd, tt_sys.readv(fd, iov, n), tt_sock_recv(c, fd, iov, n, 0));
+	DISPATCH(c, fd, 0, tt_sys.readv(fd, iov, n), tt_sock_recv(c, fd, iov, n, 0));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
@@ -175,7 +185,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 		return tt_sys.writev(fd, iov, n);
 	if (bad_iov(iov, n))
 		return finish(-EINVAL);
-	DISPATCH(c, fd, tt_sys.writev(fd, iov, n), tt_sock_send(c, fd, iov, n, 0));
+	DISPATCH(c, fd, iov_bytes(iov, n), tt_sys.writev(fd, iov, n), tt_sock_send(c, fd, iov, n, 0));
 }
 
 /* Descriptors that came with a message are new here, whatever their numbers stood for. */
@@ -247,7 +257,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 
 	if (!c)
 		return recvmsg_kernel(fd, m, flags);
-	DISPATCH(c, fd, tt_sys.recvmsg(fd, m, flags), recvmsg_ring(c, fd, m, flags));
+	DISPATCH(c, fd, 0, tt_sys.recvmsg(fd, m, flags), recvmsg_ring(c, fd, m, flags));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
@@ -262,7 +272,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	}
 	if (bad_iov(m->msg_iov, (int)m->msg_iovlen))
 		return finish(-EMSGSIZE);
-	DISPATCH(c, fd, tt_sys.sendmsg(fd, m, flags),
+	DISPATCH(c, fd, iov_bytes(m->msg_iov, (int)m->msg_iovlen), tt_sys.sendmsg(fd, m, flags),
 		 tt_sock_send(c, fd, m->msg_iov, (int)m->msg_iovlen, flags));
 }
 
@@ -311,7 +321,7 @@ static ssize_t sendfile_any(int out, int in, off_t *offset, size_t count)
 
 	if (!c)
 		return tt_sys.sendfile(out, in, offset, count);
-	DISPATCH(c, out, tt_sys.sendfile(out, in, offset, count),
+	DISPATCH(c, out, count, tt_sys.sendfile(out, in, offset, count),
 		 tt_sock_sendfile(c, out, in, offset, count));
 }
 
@@ -334,10 +344,10 @@ EXPORT ssize_t splice(int in, off64_t *off_in, int out, off64_t *off_out, size_t
 	if (ci && (off_in || co))
 		return finish(-ESPIPE);
 	if (ci)
-		DISPATCH(ci, in, tt_sys.splice(in, off_in, out, off_out, len, flags),
+		DISPATCH(ci, in, 0, tt_sys.splice(in, off_in, out, off_out, len, flags),
 			 tt_sock_splice_out(ci, in, out, len, flags));
 	if (co)
-		DISPATCH(co, out, tt_sys.splice(in, off_in, out, off_out, len, flags),
+		DISPATCH(co, out, len, tt_sys.splice(in, off_in, out, off_out, len, flags),
 			 tt_sock_splice_in(co, in, out, len, flags));
 	return tt_sys.splice(in, off_in, out, off_out, len, flags);
 }

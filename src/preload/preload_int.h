@@ -35,7 +35,7 @@ static inline ssize_t finish(ssize_t r)
  * Whether this call on c goes to the kernel as it is; then `raw` says whether
  * it was counted, and raw_done() must follow.
  */
-static inline bool raw_call(struct tt_conn *c, int fd, bool *ret_raw)
+static inline bool raw_call(struct tt_conn *c, int fd, size_t more, bool *ret_raw)
 {
 	uint32_t mode = tt_load_acquire(&c->mode);
 
@@ -43,7 +43,7 @@ static inline bool raw_call(struct tt_conn *c, int fd, bool *ret_raw)
 	if (mode == TT_CONN_ATTACHED || mode == TT_CONN_CLAIMED)
 		return false;
 	if (mode == TT_CONN_PLAIN) {
-		if (tt_conn_progress(c, fd))
+		if (tt_conn_progress(c, fd, more))
 			return tt_load_acquire(&c->mode) == TT_CONN_FALLBACK;
 		if (!tt_conn_raw_begin(c))
 			return false;
@@ -52,14 +52,17 @@ static inline bool raw_call(struct tt_conn *c, int fd, bool *ret_raw)
 	return true;
 }
 
-static inline void raw_done(struct tt_conn *c, bool raw, ssize_t n)
+static inline void raw_done(struct tt_conn *c, bool raw, ssize_t n, bool sent)
 {
 	if (!raw)
 		return;
 	int err = errno;
 
-	if (n > 0)
+	if (n > 0) {
 		tt_count(&c->local_bytes, (uint64_t)n);
+		tt_count(sent ? &tt_proc.mem->totals.shadow_tx_bytes
+			      : &tt_proc.mem->totals.shadow_rx_bytes, (uint64_t)n);
+	}
 	tt_conn_raw_end(c);
 	errno = err;
 }

@@ -374,6 +374,7 @@ static int send_claim(struct tt_conn *c, int fd)
 					 tt_side_entry_index(c->mem, c->e), c->e->generation, 0);
 
 	read_file_state(c, fd);
+	tt_eset_conn_claimed(c);
 	int err = tt_proc_send(&m, fd);
 
 	if (err == 0) {
@@ -443,10 +444,10 @@ void tt_conn_raw_end(struct tt_conn *c)
 	tt_fetch_add(&c->raw, (uint32_t)-1);
 }
 
-static bool worth_it(struct tt_conn *c)
+static bool worth_it(struct tt_conn *c, size_t more)
 {
 	uint32_t ops = tt_fetch_add(&c->ops, 1) + 1;
-	uint64_t bytes = tt_load_relaxed(&c->local_bytes);
+	uint64_t bytes = tt_load_relaxed(&c->local_bytes) + more;
 
 	if (c->e)
 		bytes += tt_load_relaxed(&c->e->tx_tcp_bytes) +
@@ -454,11 +455,11 @@ static bool worth_it(struct tt_conn *c)
 	return ops >= CLAIM_OPS || bytes >= CLAIM_BYTES;
 }
 
-bool tt_conn_progress(struct tt_conn *c, int fd)
+bool tt_conn_progress(struct tt_conn *c, int fd, size_t more)
 {
 	int err = errno;
 
-	if (!worth_it(c))
+	if (!worth_it(c, more))
 		return false;
 	if (!c->connected) {
 		struct sockaddr_storage ss;
@@ -485,7 +486,7 @@ bool tt_conn_ready_slow(struct tt_conn *c, int fd)
 	if (tt_load_acquire(&c->mode) != TT_CONN_CLAIMED)
 		return false;
 	if (!tt_load_relaxed(&e->claimed))
-		tt_conn_progress(c, fd);
+		tt_conn_progress(c, fd, 0);
 	return tt_load_acquire(&e->grant) && tt_conn_attach(c, fd);
 }
 
@@ -549,7 +550,8 @@ bool tt_conn_attach(struct tt_conn *c, int fd)
 	bool now = false;
 	int err = errno;
 
-	if (!(grant & 1) || tt_load_relaxed(&c->mode) == TT_CONN_FALLBACK)
+	if (!(grant & 1) || tt_grant_generation(grant) != (c->e->generation & 0x3f) ||
+	    tt_load_relaxed(&c->mode) == TT_CONN_FALLBACK)
 		return false;
 	tt_fdtab_lock();
 	if (tt_fd_is(fd, c) && c->mode == TT_CONN_CLAIMED && attach_locked(c, grant)) {

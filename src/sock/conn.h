@@ -48,7 +48,7 @@ struct tt_conn {
 	uint32_t ops;	     /* calls that moved bytes while PLAIN */
 	uint32_t reason;
 	uint32_t connected;
-	uint32_t waited; /* a long write has waited for the grant once */
+	uint32_t waited_us; /* its sends have waited for the ring, all together */
 	uint32_t rcvlowat;
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 	struct tt_interest *interests;	  /* under the table of sets' lock */
@@ -127,10 +127,10 @@ bool tt_conn_pin(struct tt_conn *c, int fd);
 void tt_conn_unpin(struct tt_conn *c);
 
 /*
- * Counts a call on a connection that nobody claimed; claims when it is worth
- * it. True: it is PLAIN no longer.
+ * Counts a call on a connection that nobody claimed, which will move more
+ * bytes; claims when it is worth it. True: it is PLAIN no longer.
  */
-bool tt_conn_progress(struct tt_conn *c, int fd);
+bool tt_conn_progress(struct tt_conn *c, int fd, size_t more);
 /* Stays on TCP for good. */
 void tt_conn_fallback(struct tt_conn *c, int fd, enum tt_reason why);
 /*
@@ -243,6 +243,8 @@ int tt_proc_bell(struct tt_bell *ret_bell);
 
 /* ---- epoll (epoll.c), as conn.c needs it ---- */
 
+/* c is about to be claimed: a grant shall wake a set that has it. Table lock held. */
+void tt_eset_conn_claimed(struct tt_conn *c);
 /* c was attached: its interests leave the kernel's sets. Table lock not held. */
 void tt_eset_conn_attached(struct tt_conn *c, int fd);
 /* fd is being closed while it leads to c; last: no other descriptor does. */

@@ -375,6 +375,25 @@ static void stir(struct tt_eset *s)
 		tt_bell_ring(s->cq.owner, s->cq.bell.id);
 }
 
+void tt_eset_conn_claimed(struct tt_conn *c)
+{
+	if (!tt_load_acquire(&c->interests))
+		return;
+	pthread_mutex_lock(&tt_sets_lock);
+	struct tt_interest *i = c->interests;
+
+	/* The bell of one of its sets is enough: whoever is woken attaches for all. */
+	if (i) {
+		pthread_mutex_lock(&i->set->lock);
+		if (open_inner(i->set) == 0) {
+			i->set->claimed = true;
+			tt_store_release(&c->e->grant_bell, i->set->cq.bell.id);
+		}
+		pthread_mutex_unlock(&i->set->lock);
+	}
+	pthread_mutex_unlock(&tt_sets_lock);
+}
+
 void tt_eset_conn_attached(struct tt_conn *c, int fd)
 {
 	(void)fd;

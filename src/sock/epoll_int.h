@@ -40,6 +40,7 @@ struct tt_eset {
 	uint32_t refs;
 	uint32_t rings;	   /* interests that are ours */
 	uint32_t sleepers; /* threads inside the kernel's wait */
+	bool claimed;	   /* holds connections that wait for a grant */
 	bool watched;	   /* somebody may wait on E from outside */
 	uint64_t mark;	   /* data of the bell; mark + 1: of I */
 	uint64_t kernel_at; /* ticks of the last look at E */

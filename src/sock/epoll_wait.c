@@ -93,6 +93,33 @@ static void take_shadows(struct tt_eset *s)
 	}
 }
 
+/*
+ * Rung without an event: the daemon has granted something, perhaps. No lock
+ * held; returns whether any connection was attached.
+ */
+static bool take_grants(struct tt_eset *s)
+{
+	struct tt_conn *found[16];
+	int fds[16], n = 0;
+
+	pthread_mutex_lock(&s->lock);
+	for (struct tt_interest *i = s->all; i && s->claimed && n < 16; i = i->next_of_set)
+		if (!i->ring && i->conn->mode == TT_CONN_CLAIMED &&
+		    tt_load_acquire(&i->conn->e->grant)) {
+			found[n] = i->conn;
+			fds[n++] = i->fd;
+		}
+	if (n < 16)
+		s->claimed = false;
+	pthread_mutex_unlock(&s->lock);
+	for (int k = 0; k < n; k++)
+		if (tt_conn_pin(found[k], fds[k])) {
+			tt_conn_ready(found[k], fds[k]);
+			tt_conn_unpin(found[k]);
+		}
+	return n > 0;
+}
+
 /* Takes our own two out of what the kernel returned; the rest moves up. set->lock held. */
 static int sift(struct tt_eset *s, struct epoll_event *evs, int n)
 {
@@ -241,10 +268,15 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 	pthread_cleanup_pop(1);
 	if (n > 0 && s->inner >= 0) {
 		pthread_mutex_lock(&s->lock);
+		int rung = n;
+
 		n = sift(s, evs, n);
+		rung -= n;
 		n += n < max ? collect(s, evs + n, max - n) : 0;
 		tt_eset_settle(s);
 		pthread_mutex_unlock(&s->lock);
+		if (rung && !n && s->claimed)
+			take_grants(s);
 	}
 	return n;
 }

@@ -26,9 +26,14 @@
 #include <unistd.h>
 
 #define IOV_AT_ONCE 64
-/* Before the grant: how much goes by TCP before a long write waits for it, and how long. */
-#define TCP_BEFORE_GRANT (16u << 10)
-#define GRANT_WAIT_NS (1000 * 1000LL)
+/*
+ * A fresh connection that sends much waits a moment for the ring, once so many
+ * bytes went by TCP: briefly for a peer that may not be Tutti's, longer for one
+ * that is known to be and only has to come by. All its waits together.
+ */
+#define TCP_BEFORE_RING (16u << 10)
+#define WAIT_UNKNOWN_US 3000u
+#define WAIT_KNOWN_US 50000u
 /* Unasked, a sender looks at its shadow this often at most. */
 #define CHECK_US 1000u
 #define BOUNCE (64u << 10)
@@ -271,17 +276,34 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	return n;
 }
 
-/* A long write on a fresh connection: better a moment's wait than all of it by TCP. */
-static void await_grant(struct tt_conn *c, int fd)
+/* The peer's ring is open to us, or will never be, or we have waited enough. */
+static void await_ring(struct tt_conn *c, int fd)
 {
-	int64_t deadline = tt_now_ns() + GRANT_WAIT_NS;
+	int64_t t0 = tt_now_ns();
 
-	c->waited = 1;
-	do {
+	for (;;) {
+		bool known = tt_load_acquire(&c->e->grant) & 1;
+		int64_t us = (tt_now_ns() - t0) / 1000;
+
 		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached))
 			return;
+		if (c->mode == TT_CONN_FALLBACK ||
+		    c->waited_us + us > (known ? WAIT_KNOWN_US : WAIT_UNKNOWN_US))
+			break;
 		usleep(20);
-	} while (tt_now_ns() < deadline);
+	}
+	c->waited_us += (uint32_t)((tt_now_ns() - t0) / 1000);
+}
+
+static bool should_await(struct tt_conn *c)
+{
+	uint32_t mode = tt_load_acquire(&c->mode);
+
+	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) &&
+	       tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_TCP &&
+	       tt_load_relaxed(&c->e->claimed) && c->waited_us <= WAIT_KNOWN_US &&
+	       tt_load_relaxed(&c->local_bytes) + tt_load_relaxed(&c->e->tx_tcp_bytes) >=
+		       TCP_BEFORE_RING;
 }
 
 static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
@@ -296,11 +318,11 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 		return tt_sys.sendmsg(fd, &mh, flags) < 0 ? -errno : 0;
 	}
 	for (;;) {
-		size_t limit = SSIZE_MAX;
+		/* By TCP in pieces: the ring may open meanwhile. */
+		size_t limit = TCP_BEFORE_RING;
 
-		if (!c->waited && wait && tt_load_relaxed(&c->mode) == TT_CONN_CLAIMED &&
-		    tt_load_relaxed(&c->e->tx_tcp_bytes) + total - done > TCP_BEFORE_GRANT)
-			await_grant(c, fd);
+		if (wait && should_await(c))
+			await_ring(c, fd);
 		ssize_t n = send_once(c, fd, iov, iovcnt, done, limit, flags);
 
 		if (n > 0) {

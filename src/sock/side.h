@@ -123,6 +123,11 @@ struct tt_entry {
 	uint32_t rd_shut, wr_shut;		 /* our own shutdown() */
 	uint32_t wakes, kicks;
 	uint32_t attached;
+	/*
+	 * Rung by the daemon when it grants: a sleeper stores its bell, fences,
+	 * looks at grant (G1); the daemon stores grant, fences, looks here (G0).
+	 */
+	uint32_t grant_bell;
 	uint32_t down_reason; /* of a direction that went back */
 };
 
@@ -156,6 +161,8 @@ struct tt_side_mem {
 #define tt_grant_link(g) ((uint32_t)((g) >> 32))
 #define tt_grant_slot(g) ((uint32_t)((g) >> 8) & 0xffffff)
 #define tt_grant_side(g) ((int)((g) >> 1) & 1)
+/* The low bits of the entry's generation that the grant was meant for. */
+#define tt_grant_generation(g) ((uint32_t)((g) >> 2) & 0x3f)
 
 /* Creates a side's memory, initialised; returns its descriptor or a negative errno. */
 int tt_side_create(const char *name);

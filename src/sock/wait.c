@@ -302,8 +302,9 @@ static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t
 
 	if (c->mode != TT_CONN_ATTACHED) {
 		/* Not on the ring yet, and kept from it while we sleep on the shadow. */
-		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, 1); /* A1 */
-		if (!tt_load_acquire(&c->e->attached))
+		tt_store_relaxed(&c->e->grant_bell, bell->id);
+		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, 1); /* A1, G1 */
+		if (!tt_load_acquire(&c->e->attached) && !tt_load_acquire(&c->e->grant))
 			err = sleep_on(c, fd, bell, events, deadline);
 		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, (uint32_t)-1);
 		return err;
@@ -330,9 +331,12 @@ static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
 		tt_cas(&c->st.tx->wait.rx_flags, &cold, TT_WAIT_HOT);
 	}
 	while (tt_spin_next(&sp)) {
+		if (!attached && tt_load_relaxed(&c->e->grant))
+			return 0;
 		if (attached && (rx ? rx_news(c) : tx_news(c))) {
 			tt_spin_won(&sp);
 			tt_count(rx ? &c->e->rx_spins : &c->e->tx_spins, 1);
+			tt_count(&c->mem->totals.spins, 1);
 			return 0;
 		}
 		if (sp.rounds % 16 == 0 && tt_ticks() - asked > every) {
@@ -358,6 +362,7 @@ static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
 	int err = sleep_armed(c, fd, rx, events, deadline);
 
 	tt_count(rx ? &c->e->rx_sleeps : &c->e->tx_sleeps, 1);
+	tt_count(&c->mem->totals.sleeps, 1);
 	tt_spin_slept(&sp, tt_now_ns() - t0);
 	return err;
 }

@@ -38,7 +38,7 @@ void tt_stream_tx_init(struct tt_stream_tx *t)
 void tt_stream_rx_init(struct tt_stream_rx *r)
 {
 	memset(r, 0, sizeof(*r));
-	r->next_pos = NO_SWITCH;
+	r->next_pos[0] = r->next_pos[1] = NO_SWITCH;
 }
 
 static inline size_t store_size(const struct tt_stream *s, uint32_t store)
@@ -87,8 +87,8 @@ static void switch_store(struct tt_stream *s, struct tt_stream_tx *t, uint32_t s
 	t->store = store;
 	t->base = t->tail;
 	t->seq++;
-	tt_store_relaxed(&s->tx->sw_pos, t->tail);
-	tt_store_relaxed(&s->tx->sw_store, store);
+	tt_store_relaxed(&s->tx->sw_pos[t->seq & 1], t->tail);
+	tt_store_relaxed(&s->tx->sw_store[t->seq & 1], store);
 	tt_store_release(&s->tx->sw_seq, t->seq);
 	if (store) {
 		tt_store_release(&s->tx->lease, store << 1 | 1);
@@ -109,6 +109,7 @@ static bool grow(struct tt_stream *s, struct tt_stream_tx *t)
 /* Makes the storage usable for want more bytes, as far as can be. */
 static int send_begin(struct tt_stream *s, struct tt_stream_tx *t, size_t want)
 {
+	bool switched = false;
 	int err;
 
 	if (t->store) {
@@ -130,6 +131,7 @@ static int send_begin(struct tt_stream *s, struct tt_stream_tx *t, size_t want)
 					return 0;
 			}
 			switch_store(s, t, 0);
+			switched = true; /* not twice at one position */
 		}
 	}
 	if (free_bytes(s, t) < want) {
@@ -137,12 +139,8 @@ static int send_begin(struct tt_stream *s, struct tt_stream_tx *t, size_t want)
 		if (err < 0)
 			return err;
 	}
-	/*
-	 * The small ring does not hold it: borrow a chunk, unless the receiver
-	 * has yet to follow the last switch.
-	 */
-	if (!t->store && t->head_seen >= t->base &&
-	    (free_bytes(s, t) < want || want > SMALL_MESSAGE)) {
+	/* The small ring does not hold it: borrow a chunk. */
+	if (!t->store && !switched && (free_bytes(s, t) < want || want > SMALL_MESSAGE)) {
 		if (want <= SMALL_MESSAGE)
 			t->pressure = 64;
 		grow(s, t);
@@ -297,7 +295,7 @@ bool tt_stream_writable(struct tt_stream *s, struct tt_stream_tx *t)
 	if (used_bytes(t) <= store_size(s, t->store) / 2)
 		return true;
 	/* A full small ring still grows by a chunk, when there is one. */
-	if (t->store || t->head_seen < t->base)
+	if (t->store || t->tail == t->base)
 		return false;
 	bool ok = grow(s, t);
 
@@ -315,8 +313,8 @@ void tt_stream_tx_recover(struct tt_stream *s, struct tt_stream_tx *t)
 	else if (tail <= t->tail && tail >= t->head_seen)
 		t->tail = t->base;
 	if (tt_load_acquire(&s->tx->sw_seq) != t->seq) {
-		tt_store_relaxed(&s->tx->sw_pos, t->base);
-		tt_store_relaxed(&s->tx->sw_store, t->store);
+		tt_store_relaxed(&s->tx->sw_pos[t->seq & 1], t->base);
+		tt_store_relaxed(&s->tx->sw_store[t->seq & 1], t->store);
 		tt_store_release(&s->tx->sw_seq, t->seq);
 	}
 	uint32_t lease = t->store << 1 | 1;
@@ -327,6 +325,31 @@ void tt_stream_tx_recover(struct tt_stream *s, struct tt_stream_tx *t)
 }
 
 /* ---- receiving ---- */
+
+/* Takes note of the switches up to seq that lie at or before tail. */
+static int read_switches(struct tt_stream *s, struct tt_stream_rx *r, uint32_t seq, uint64_t tail)
+{
+	if (seq - r->seq > 2)
+		return -EPROTO;
+	while (r->seq != seq) {
+		uint32_t k = (r->seq + 1) & 1;
+		uint64_t pos = tt_load_relaxed(&s->rx->sw_pos[k]), before = r->head;
+		uint32_t store = tt_load_relaxed(&s->rx->sw_store[k]);
+		int at = r->next_pos[0] == NO_SWITCH ? 0 : 1;
+
+		/* One that is younger than the tail just read waits for the next look. */
+		if (pos > tail)
+			return 0;
+		if (at)
+			before = r->next_pos[0];
+		if (r->next_pos[at] != NO_SWITCH || pos < before || store > s->link->g.nchunks)
+			return -EPROTO;
+		r->next_pos[at] = pos;
+		r->next_store[at] = store;
+		r->seq++;
+	}
+	return 0;
+}
 
 /* Reads the peer's tail, and a change of storage that came with it. */
 static int refresh_tail(struct tt_stream *s, struct tt_stream_rx *r)
@@ -339,20 +362,8 @@ static int refresh_tail(struct tt_stream *s, struct tt_stream_rx *r)
 		return -EPROTO;
 	uint32_t seq = tt_load_acquire(&s->rx->sw_seq);
 
-	if (seq != r->seq) {
-		uint64_t pos = tt_load_relaxed(&s->rx->sw_pos);
-		uint32_t store = tt_load_relaxed(&s->rx->sw_store);
-
-		if (r->next_pos != NO_SWITCH || seq != r->seq + 1 || pos < r->head ||
-		    store > s->link->g.nchunks)
-			return -EPROTO;
-		/* A switch that is younger than the tail just read waits for the next look. */
-		if (pos <= tail) {
-			r->next_pos = pos;
-			r->next_store = store;
-			r->seq = seq;
-		}
-	}
+	if (seq != r->seq && read_switches(s, r, seq, tail) < 0)
+		return -EPROTO;
 	r->tail_seen = tail;
 	return 0;
 }
@@ -368,10 +379,12 @@ static void drop_orphan(struct tt_stream *s, struct tt_stream_rx *r)
 static inline void follow_switch(struct tt_stream *s, struct tt_stream_rx *r)
 {
 	drop_orphan(s, r);
-	if (r->head == r->next_pos) {
-		r->store = r->next_store;
-		r->base = r->next_pos;
-		r->next_pos = NO_SWITCH;
+	while (r->head == r->next_pos[0]) {
+		r->store = r->next_store[0];
+		r->base = r->next_pos[0];
+		r->next_pos[0] = r->next_pos[1];
+		r->next_store[0] = r->next_store[1];
+		r->next_pos[1] = NO_SWITCH;
 	}
 }
 
@@ -382,12 +395,14 @@ static int span_at(struct tt_stream *s, const struct tt_stream_rx *r, uint64_t p
 	uint32_t store = r->store;
 	uint64_t base = r->base, end = r->tail_seen;
 
-	if (r->next_pos != NO_SWITCH) {
-		if (pos >= r->next_pos) {
-			store = r->next_store;
-			base = r->next_pos;
-		} else if (end > r->next_pos) {
-			end = r->next_pos;
+	for (int k = 0; k < 2 && r->next_pos[k] != NO_SWITCH; k++) {
+		if (pos >= r->next_pos[k]) {
+			store = r->next_store[k];
+			base = r->next_pos[k];
+		} else {
+			if (end > r->next_pos[k])
+				end = r->next_pos[k];
+			break;
 		}
 	}
 	size_t size = store_size(s, store), at = (size_t)(pos - base) & (size - 1);

@@ -10,11 +10,14 @@
  *
  * Storage. A direction has a small ring inside the receiver's window, and may
  * borrow a chunk of the link when more is needed. The sender names the storage
- * for positions from sw_pos on (sw_pos, sw_store, then sw_seq, all before the
- * tail that needs them); positions before stay where they were. One such
- * switch may be outstanding: the next is made only when head >= sw_pos. In
- * either storage byte p lies at (p - base) & (size - 1), base being the sw_pos
- * from which the storage was in use.
+ * for positions from sw_pos on (sw_pos and sw_store of the switch's parity,
+ * then sw_seq, all before the tail that needs them); positions before stay
+ * where they were. In either storage byte p lies at (p - base) & (size - 1),
+ * base being the sw_pos from which the storage was in use.
+ *
+ * At most two switches are ahead of the receiver: the way out of a chunk opens
+ * only when the receiver has taken it away (below), so has followed so far;
+ * then may come the small ring, and from there one more chunk.
  *
  * A chunk is leased, not owned: `lease` is 0 or (chunk + 1) << 1, with bit 0
  * set while the sender writes. A receiver that has read everything and will
@@ -61,11 +64,11 @@ struct tt_stream_window {
 	_Alignas(TT_CACHE_LINE) uint64_t tail;
 	uint32_t flags; /* TT_STREAM_*; set by atomic OR */
 	uint32_t kicks;
-	uint64_t sw_pos;
-	uint32_t sw_store; /* 0 small ring, else chunk + 1 */
+	uint64_t sw_pos[2];
+	uint32_t sw_store[2]; /* 0 small ring, else chunk + 1 */
 	uint32_t sw_seq;
+	uint32_t reserved1;
 	uint64_t up_pos;
-	uint64_t reserved1[2];
 
 	/* line 2: peer as receiver of the other direction */
 	_Alignas(TT_CACHE_LINE) uint64_t head;
@@ -95,10 +98,10 @@ struct tt_stream_rx {
 	uint64_t head;
 	uint64_t tail_seen;
 	uint64_t base;
-	uint64_t next_pos; /* a switch of storage read, not reached; UINT64_MAX: none */
+	uint64_t next_pos[2]; /* switches of storage read, not reached; UINT64_MAX: none */
+	uint32_t next_store[2];
 	uint32_t store;
-	uint32_t next_store;
-	uint32_t seq;
+	uint32_t seq; /* of the last switch read */
 	uint32_t orphan; /* chunk + 1 to be returned when head reaches the next switch */
 	uint64_t orphan_end;
 };

@@ -149,6 +149,9 @@ void t_kill_peer(struct t *t);
 void t_wait_child(struct t *t, pid_t pid);
 /* Runs fn as a thread; joins and returns what it returned. */
 pthread_t t_thread(void *(*fn)(void *), void *arg);
+/* The same, with a copy of t that has the role's capital letter: its lines have an order of their
+ * own. */
+pthread_t t_second(void *(*fn)(void *), struct t *t);
 long t_join(pthread_t thread);
 
 /* The other half of exec.self: what `battery --continue FD` does. */

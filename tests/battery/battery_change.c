@@ -72,7 +72,7 @@ static void *chatter(void *arg)
 
 static void both_talk(struct t *t)
 {
-	pthread_t thread = t_thread(chatter, t);
+	pthread_t thread = t_second(chatter, t);
 
 	t_recv_pattern(t, t->fd, 9);
 	t_join(thread);

@@ -74,6 +74,7 @@ static void half_a(struct t *t)
 	t_sync(t);
 	t_sync(t);
 	TD(buf, read(t->fd, buf, 100));
+	t_sync(t);
 	t_recv_all(t, t->fd, 100000, 5000);
 	T(read(t->fd, buf, 100));
 	t_sync(t);
@@ -91,6 +92,7 @@ static void half_b(struct t *t)
 	T(read(t->fd, buf, 100));
 	T(read(t->fd, buf, 100));
 	T(write(t->fd, "still here", 10));
+	t_sync(t);
 	t_sync(t);
 	t_send_all(t, t->fd, 100000, 7000, 1);
 	T(shutdown(t->fd, SHUT_WR));

@@ -373,7 +373,7 @@ static void listener_shutdown(struct t *t)
 	int port;
 
 	t->fd = t_listen(t, &port);
-	thread = t_thread(accept_thread, t);
+	thread = t_second(accept_thread, t);
 	t_settle();
 	T(shutdown(t->fd, SHUT_RD));
 	t_join(thread);

@@ -14,6 +14,7 @@ static void echo_b(struct t *t)
 		if (write(t->fd, buf, (size_t)r) != r)
 			t_log(t, "short");
 	t_log(t, "end: %s", r ? t_errno(errno) : "0");
+	close(t->fd);
 }
 
 static void ask(struct t *t, const char *what)
@@ -213,7 +214,7 @@ static void *write_thread(void *arg)
 /* fork while another thread is in the middle of sending. */
 static void threaded_parent_a(struct t *t)
 {
-	pthread_t thread = t_thread(write_thread, t);
+	pthread_t thread = t_second(write_thread, t);
 	pid_t pid[4];
 
 	for (int i = 0; i < 4; i++) {

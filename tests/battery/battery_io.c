@@ -125,6 +125,7 @@ static void msg_a(struct t *t)
 	m.msg_iovlen = 0;
 	T(sendmsg(t->fd, &m, 0));
 	t_sync(t);
+	t_sync(t);
 	m.msg_iovlen = 1;
 	T(sendmsg(t->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT));
 	t_sync(t);
@@ -142,11 +143,11 @@ static void msg_b(struct t *t)
 	t_log(t, "%.4s|%.10s flags %s name %u control %zu", one, two, t_msg_flags(m.msg_flags),
 	      m.msg_namelen, (size_t)m.msg_controllen);
 	t_sync(t);
+	t_sync(t);
 	m.msg_iovlen = 1;
 	TD(one, recvmsg(t->fd, &m, 0));
 	t_log(t, "flags %s", t_msg_flags(m.msg_flags));
 	TD(one, recvmsg(t->fd, &m, MSG_DONTWAIT));
-	TD(one, recvmsg(t->fd, &m, 0));
 	T(recvmsg(t->fd, &m, MSG_DONTWAIT));
 }
 
@@ -320,7 +321,7 @@ static void *duplex_writer(void *arg)
 
 static void duplex(struct t *t)
 {
-	pthread_t writer = t_thread(duplex_writer, t);
+	pthread_t writer = t_second(duplex_writer, t);
 	static __thread char buf[50000];
 	uint32_t hash = t_hash("", 0);
 	size_t got = 0;

@@ -120,7 +120,7 @@ static void *sleep_in_read(void *arg)
 
 static void reader_sleeps_a(struct t *t)
 {
-	pthread_t thread = t_thread(sleep_in_read, t);
+	pthread_t thread = t_second(sleep_in_read, t);
 	size_t n;
 
 	t_settle();
@@ -148,7 +148,7 @@ static void *sleep_in_write(void *arg)
 
 static void writer_sleeps_a(struct t *t)
 {
-	pthread_t thread = t_thread(sleep_in_write, t);
+	pthread_t thread = t_second(sleep_in_write, t);
 	char buf[16];
 
 	t_settle();
@@ -170,7 +170,7 @@ static void writer_sleeps_b(struct t *t)
 
 static void shutdown_wakes_a(struct t *t)
 {
-	pthread_t thread = t_thread(sleep_in_read, t);
+	pthread_t thread = t_second(sleep_in_read, t);
 
 	t_settle();
 	T(shutdown(t->fd, SHUT_RD));
@@ -179,7 +179,7 @@ static void shutdown_wakes_a(struct t *t)
 
 static void shutdown_rdwr_wakes_a(struct t *t)
 {
-	pthread_t thread = t_thread(sleep_in_read, t);
+	pthread_t thread = t_second(sleep_in_read, t);
 
 	t_settle();
 	T(shutdown(t->fd, SHUT_RDWR));
@@ -213,7 +213,7 @@ static void *sleep_in_poll(void *arg)
 
 static void shutdown_wakes_poll_a(struct t *t)
 {
-	pthread_t thread = t_thread(sleep_in_poll, t);
+	pthread_t thread = t_second(sleep_in_poll, t);
 
 	t_settle();
 	T(shutdown(t->fd, SHUT_RD));
@@ -224,7 +224,7 @@ static void shutdown_wakes_poll_a(struct t *t)
 /* The descriptor is gone, the call that was in it goes on and gets its data. */
 static void close_while_reading_a(struct t *t)
 {
-	pthread_t thread = t_thread(sleep_in_read, t);
+	pthread_t thread = t_second(sleep_in_read, t);
 
 	t_settle();
 	T(close(t->fd));
@@ -258,7 +258,7 @@ static void *write_blocked(void *arg)
 
 static void shutdown_while_writing_a(struct t *t)
 {
-	pthread_t thread = t_thread(write_blocked, t);
+	pthread_t thread = t_second(write_blocked, t);
 
 	t_nap_ms(80);
 	T(shutdown(t->fd, SHUT_WR));
@@ -382,7 +382,7 @@ static void churn_solo(struct t *t)
 /* A thread that is cancelled in read leaves nothing locked. */
 static void cancel_a(struct t *t)
 {
-	pthread_t thread = t_thread(sleep_in_read, t);
+	pthread_t thread = t_second(sleep_in_read, t);
 	char buf[8];
 
 	t_settle();

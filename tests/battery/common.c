@@ -265,6 +265,12 @@ void t_warm(struct t *t, int fd)
 	}
 }
 
+/* Or the kernel may hold a small message back until an earlier one is acknowledged. */
+static void no_delay(int fd)
+{
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+}
+
 int t_open(struct t *t)
 {
 	bool accepts = (t->role == 'a') != t->swap;
@@ -280,6 +286,7 @@ int t_open(struct t *t)
 	} else {
 		fd = t_connect(t, t_hear(t));
 	}
+	no_delay(fd);
 	if (t->warm)
 		t_warm(t, fd);
 	t_sync(t);
@@ -295,6 +302,8 @@ void t_open_pair(struct t *t, int *ret_a, int *ret_b)
 	if (*ret_a < 0)
 		trouble(t, "accept");
 	close(listener);
+	no_delay(*ret_a);
+	no_delay(*ret_b);
 	for (int i = 0; t->warm && i < WARM_ROUNDS; i++) {
 		warm_write(t, *ret_a, i);
 		warm_read(t, *ret_b, i);

@@ -157,6 +157,15 @@ pthread_t t_thread(void *(*fn)(void *), void *arg)
 	return thread;
 }
 
+pthread_t t_second(void *(*fn)(void *), struct t *t)
+{
+	struct t *copy = malloc(sizeof(*copy));
+
+	*copy = *t;
+	copy->role = (char)(t->role - 'a' + 'A');
+	return t_thread(fn, copy);
+}
+
 long t_join(pthread_t thread)
 {
 	void *ret;

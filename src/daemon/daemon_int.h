@@ -22,7 +22,7 @@
  * never taken and lists never followed. A mapping cannot fault: it is sealed.
  *
  *   tt_conn  *---*  tt_party  1---*  tt_claim  *---1  tt_dlink (2 parties)
- *                        1---*  tt_dproc  1---*  tt_dbell
+ *                            1---*  tt_dproc  1---*  tt_dbell
  *
  * A party lives as long as a control connection that said HELLO for it; that
  * is, until the last process that holds it has ended. A link lives as long as

@@ -451,6 +451,8 @@ int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32
 	d->stats.claims++;
 	tt_matcher_add(&d->matcher, c);
 	match(d, c);
+	/* Tells a sender that waits for its peer that we have looked. */
+	tt_store_release(&p->mem->entries[entry].seen, generation + 1);
 	tt_reap_sometimes(d, p, TT_CLAIMS_PER_REAP);
 	return 0;
 }

@@ -553,6 +553,11 @@ bool tt_conn_attach(struct tt_conn *c, int fd)
 	if (!(grant & 1) || tt_grant_generation(grant) != (c->e->generation & 0x3f) ||
 	    tt_load_relaxed(&c->mode) == TT_CONN_FALLBACK)
 		return false;
+	/* Its socket is gone for the kernel, and its slot may be somebody else's by now. */
+	if (tt_load_acquire(&c->e->dead) == c->e->generation + 1) {
+		tt_store_release(&c->mode, TT_CONN_FALLBACK);
+		return false;
+	}
 	tt_fdtab_lock();
 	if (tt_fd_is(fd, c) && c->mode == TT_CONN_CLAIMED && attach_locked(c, grant)) {
 		tt_store_release(&c->mode, TT_CONN_ATTACHED);

@@ -282,7 +282,9 @@ static void await_ring(struct tt_conn *c, int fd)
 	int64_t t0 = tt_now_ns();
 
 	for (;;) {
-		bool known = tt_load_acquire(&c->e->grant) & 1;
+		/* Until the daemon has looked nobody knows; it may want our core. */
+		bool known = (tt_load_acquire(&c->e->grant) & 1) ||
+			     tt_load_acquire(&c->e->seen) != c->e->generation + 1;
 		int64_t us = (tt_now_ns() - t0) / 1000;
 
 		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached))

@@ -87,7 +87,8 @@ struct tt_entry {
 	uint32_t next;	/* in its bucket or the free list: index + 1 */
 	uint32_t claimed;
 	uint64_t grant; /* daemon: tt_grant_*(), 0 none */
-	uint32_t dead;	/* daemon */
+	uint32_t dead;	/* daemon: generation + 1 */
+	uint32_t seen;	/* daemon: has read the claim; generation + 1 */
 	uint32_t shared; /* more than one process may hold it */
 	uint32_t reason; /* enum tt_reason */
 	uint32_t family;

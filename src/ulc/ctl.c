@@ -36,8 +36,10 @@ int tt_ctl_path(char *ret_path, size_t bytes, bool create)
 		if (strlen(dir) + 5 > sizeof(((struct sockaddr_un *)0)->sun_path))
 			return -ENAMETOOLONG;
 	} else {
-		int n = run && *run ? snprintf(buf, sizeof(buf), "%s/tutti", run)
-				    : snprintf(buf, sizeof(buf), "/tmp/tutti-%u", geteuid());
+		/* After su and the like the variable may name what is not there, or another's. */
+		bool there = run && *run && check_dir(run, false) == 0;
+		int n = there ? snprintf(buf, sizeof(buf), "%s/tutti", run)
+			      : snprintf(buf, sizeof(buf), "/tmp/tutti-%u", geteuid());
 
 		if (n < 0 || (size_t)n >= sizeof(buf))
 			return -ENAMETOOLONG;

@@ -15,6 +15,7 @@ void t_exec_continue(struct t *t)
 	TD(buf, read(t->fd, buf, 100));
 	T(fcntl(t->fd, F_GETFL) & O_NONBLOCK);
 	T(close(t->fd));
+	t_wait_child(t, -1); /* role b is still our child */
 }
 
 static void self_a(struct t *t)
@@ -25,6 +26,7 @@ static void self_a(struct t *t)
 	t_sync(t);
 	snprintf(fd, sizeof(fd), "%d", t->fd);
 	t_sync(t);
+	fcntl(t->sync_fd, F_SETFD, FD_CLOEXEC);
 	execl(t->self, t->self, "--continue", fd, "exec.self", NULL);
 	t_log(t, "exec: %s", t_errno(errno));
 }

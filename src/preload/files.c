@@ -3,6 +3,7 @@
 #include "preload/preload_int.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,19 +72,19 @@ EXPORT int accept(int fd, struct sockaddr *sa, socklen_t *len)
 EXPORT int shutdown(int fd, int how)
 {
 	enter();
-	return (int)finish(tt_sock_shutdown(fd, how));
+	return (int)FINISH(tt_sock_shutdown(fd, how));
 }
 
 EXPORT int close(int fd)
 {
 	enter();
-	return (int)finish(tt_sock_close(fd));
+	return (int)FINISH(tt_sock_close(fd));
 }
 
 EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
 	enter();
-	return (int)finish(tt_sock_close_range(first, last, flags));
+	return (int)FINISH(tt_sock_close_range(first, last, flags));
 }
 
 EXPORT void closefrom(int first)
@@ -104,13 +105,13 @@ EXPORT int dup(int fd)
 EXPORT int dup2(int fd, int onto)
 {
 	enter();
-	return (int)finish(tt_sock_dup_onto(fd, onto, 0, false));
+	return (int)FINISH(tt_sock_dup_onto(fd, onto, 0, false));
 }
 
 EXPORT int dup3(int fd, int onto, int flags)
 {
 	enter();
-	return (int)finish(tt_sock_dup_onto(fd, onto, flags, true));
+	return (int)FINISH(tt_sock_dup_onto(fd, onto, flags, true));
 }
 
 static int fcntl_any(int fd, int cmd, void *arg)
@@ -159,7 +160,9 @@ EXPORT int ioctl(int fd, unsigned long req, ...)
 	void *arg = va_arg(ap, void *);
 
 	va_end(ap);
-	if ((req == FIONBIO || req == FIONREAD || req == TIOCOUTQ) && arg &&
+	if ((req == FIONBIO || req == FIONREAD || req == TIOCOUTQ ||
+	     req == SIOCATMARK) &&
+	    arg &&
 	    tt_sock_ioctl(fd, req, arg, &r))
 		return (int)finish(r);
 	return tt_sys.ioctl(fd, req, arg);
@@ -168,13 +171,13 @@ EXPORT int ioctl(int fd, unsigned long req, ...)
 EXPORT int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
 	enter();
-	return (int)finish(tt_sock_getsockopt(fd, level, name, val, len));
+	return (int)FINISH(tt_sock_getsockopt(fd, level, name, val, len));
 }
 
 EXPORT int setsockopt(int fd, int level, int name, const void *val, socklen_t len)
 {
 	enter();
-	return (int)finish(tt_sock_setsockopt(fd, level, name, val, len));
+	return (int)FINISH(tt_sock_setsockopt(fd, level, name, val, len));
 }
 
 /*
@@ -200,86 +203,4 @@ EXPORT long syscall(long number, ...)
 	if (number == SYS_close_range)
 		return close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
 	return tt_sys.syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-
-/* ---- into other programs: their connections must be found there ---- */
-
-EXPORT int execve(const char *path, char *const argv[], char *const envp[])
-{
-	static int (*next)(const char *, char *const[], char *const[]);
-
-	enter();
-	if (!next)
-		tt_next("execve", &next);
-	tt_sock_share_all();
-	return next(path, argv, envp);
-}
-
-EXPORT int execv(const char *path, char *const argv[])
-{
-	return execve(path, argv, environ);
-}
-
-EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
-{
-	static int (*next)(const char *, char *const[], char *const[]);
-
-	enter();
-	if (!next)
-		tt_next("execvpe", &next);
-	tt_sock_share_all();
-	return next(file, argv, envp);
-}
-
-EXPORT int execvp(const char *file, char *const argv[])
-{
-	return execvpe(file, argv, environ);
-}
-
-EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa,
-		       const posix_spawnattr_t *at, char *const argv[], char *const envp[])
-{
-	static int (*next)(pid_t *, const char *, const posix_spawn_file_actions_t *,
-			   const posix_spawnattr_t *, char *const[], char *const[]);
-
-	enter();
-	if (!next)
-		tt_next("posix_spawn", &next);
-	tt_sock_share_all();
-	return next(pid, path, fa, at, argv, envp);
-}
-
-EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa,
-			const posix_spawnattr_t *at, char *const argv[], char *const envp[])
-{
-	static int (*next)(pid_t *, const char *, const posix_spawn_file_actions_t *,
-			   const posix_spawnattr_t *, char *const[], char *const[]);
-
-	enter();
-	if (!next)
-		tt_next("posix_spawnp", &next);
-	tt_sock_share_all();
-	return next(pid, file, fa, at, argv, envp);
-}
-
-EXPORT int system(const char *command)
-{
-	static int (*next)(const char *);
-
-	enter();
-	if (!next)
-		tt_next("system", &next);
-	tt_sock_share_all();
-	return next(command);
-}
-
-EXPORT FILE *popen(const char *command, const char *type)
-{
-	static FILE *(*next)(const char *, const char *);
-
-	enter();
-	if (!next)
-		tt_next("popen", &next);
-	tt_sock_share_all();
-	return next(command, type);
 }

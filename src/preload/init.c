@@ -34,6 +34,7 @@ void tt_preload_init(void)
 	find_next();
 	tt_preload_ready = true;
 	tt_sock_init();
+	tt_preload_keep_environment();
 	pthread_atfork(tt_sock_fork_prepare, tt_sock_fork_parent, tt_sock_fork_child);
 	errno = err;
 }

@@ -21,7 +21,7 @@
 			raw_done(c, raw_, n_, (out) > 0);                                          \
 			return n_;                                                                 \
 		}                                                                                  \
-		return finish(way);                                                                \
+		return FINISH(way);                                                                \
 	} while (0)
 
 static inline bool on_ring(const struct tt_conn *c)
@@ -48,8 +48,10 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 	enter();
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (!c)
+	if (!c) {
+		tt_sock_touch();
 		return tt_sys.read(fd, buf, n);
+	}
 	if (on_ring(c)) {
 		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
 
@@ -64,8 +66,10 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 	enter();
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (!c)
+	if (!c) {
+		tt_sock_touch();
 		return tt_sys.write(fd, buf, n);
+	}
 	if (on_ring(c)) {
 		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
 
@@ -80,8 +84,10 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 	enter();
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (!c)
+	if (!c) {
+		tt_sock_touch();
 		return tt_sys.recv(fd, buf, n, flags);
+	}
 	if (on_ring(c) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL))) {
 		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
 
@@ -96,8 +102,10 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 	enter();
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (!c)
+	if (!c) {
+		tt_sock_touch();
 		return tt_sys.send(fd, buf, n, flags);
+	}
 	if (on_ring(c) && !(flags & ~MSG_NOSIGNAL)) {
 		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
 
@@ -122,12 +130,12 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr 
 		raw_done(c, raw, r, false);
 		return r;
 	}
-	ssize_t r = recv1(c, fd, buf, n, flags);
+	ssize_t r = FINISH(recv1(c, fd, buf, n, flags));
 
 	/* A stream names no sender. */
 	if (r >= 0 && from && len)
 		*len = 0;
-	return finish(r);
+	return r;
 }
 
 EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to,
@@ -136,8 +144,10 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 	enter();
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (!c)
+	if (!c) {
+		tt_sock_touch();
 		return tt_sys.sendto(fd, buf, n, flags, to, len);
+	}
 	DISPATCH(c, fd, n, tt_sys.sendto(fd, buf, n, flags, to, len), send1(c, fd, buf, n, flags));
 }
 
@@ -176,13 +186,60 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 	DISPATCH(c, fd, 0, tt_sys.readv(fd, iov, n), tt_sock_recv(c, fd, iov, n, 0));
 }
 
+/* With the offset -1 these are readv and writev. */
+EXPORT ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t offset, int flags)
+{
+	static ssize_t (*next)(int, const struct iovec *, int, off64_t, int);
+
+	enter();
+	if (!next)
+		tt_next("preadv64v2", &next);
+	struct tt_conn *c = offset == -1 ? tt_fd_conn(fd) : NULL;
+
+	if (!c)
+		return next(fd, iov, n, offset, flags);
+	if (bad_iov(iov, n))
+		return finish(-EINVAL);
+	DISPATCH(c, fd, 0, next(fd, iov, n, offset, flags),
+		 tt_sock_recv(c, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+}
+
+EXPORT ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off64_t offset, int flags)
+{
+	static ssize_t (*next)(int, const struct iovec *, int, off64_t, int);
+
+	enter();
+	if (!next)
+		tt_next("pwritev64v2", &next);
+	struct tt_conn *c = offset == -1 ? tt_fd_conn(fd) : NULL;
+
+	if (!c)
+		return next(fd, iov, n, offset, flags);
+	if (bad_iov(iov, n))
+		return finish(-EINVAL);
+	DISPATCH(c, fd, iov_bytes(iov, n), next(fd, iov, n, offset, flags),
+		 tt_sock_send(c, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+}
+
+EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t offset, int flags)
+{
+	return preadv64v2(fd, iov, n, offset, flags);
+}
+
+EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, int flags)
+{
+	return pwritev64v2(fd, iov, n, offset, flags);
+}
+
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
 	enter();
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (!c)
+	if (!c) {
+		tt_sock_touch();
 		return tt_sys.writev(fd, iov, n);
+	}
 	if (bad_iov(iov, n))
 		return finish(-EINVAL);
 	DISPATCH(c, fd, iov_bytes(iov, n), tt_sys.writev(fd, iov, n), tt_sock_send(c, fd, iov, n, 0));
@@ -268,6 +325,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	if (!c) {
 		if (m && m->msg_controllen && tt_sock_active())
 			note_sent(m);
+		tt_sock_touch();
 		return tt_sys.sendmsg(fd, m, flags);
 	}
 	if (bad_iov(m->msg_iov, (int)m->msg_iovlen))
@@ -341,8 +399,8 @@ EXPORT ssize_t splice(int in, off64_t *off_in, int out, off64_t *off_out, size_t
 	enter();
 	struct tt_conn *ci = tt_fd_conn(in), *co = tt_fd_conn(out);
 
-	if (ci && (off_in || co))
-		return finish(-ESPIPE);
+	if ((ci && (off_in || co)) || (co && off_out))
+		return finish(-EINVAL);
 	if (ci)
 		DISPATCH(ci, in, 0, tt_sys.splice(in, off_in, out, off_out, len, flags),
 			 tt_sock_splice_out(ci, in, out, len, flags));

@@ -12,6 +12,8 @@
 
 extern bool tt_preload_ready;
 void tt_preload_init(void);
+/* Remembers what exec.c puts back into cleared environments. */
+void tt_preload_keep_environment(void);
 /* Writes the next definition of name to the function pointer at ret_fn. */
 void tt_next(const char *name, void *ret_fn);
 
@@ -30,6 +32,16 @@ static inline ssize_t finish(ssize_t r)
 	errno = (int)-r;
 	return -1;
 }
+
+/* The same for calls that may meet errors on their way to success. */
+#define FINISH(call)                                                                               \
+	({                                                                                         \
+		int saved_ = errno;                                                                \
+		ssize_t got_ = (call);                                                             \
+		if (got_ >= 0)                                                                     \
+			errno = saved_;                                                            \
+		finish(got_);                                                                      \
+	})
 
 /*
  * Whether this call on c goes to the kernel as it is; then `raw` says whether

@@ -16,13 +16,13 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 	enter();
 	struct timespec ts = {timeout_ms / 1000, timeout_ms % 1000 * NS_PER_MS};
 
-	return (int)finish(tt_sock_poll(fds, n, timeout_ms < 0 ? NULL : &ts, NULL));
+	return (int)FINISH(tt_sock_poll(fds, n, timeout_ms < 0 ? NULL : &ts, NULL));
 }
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
 	enter();
-	return (int)finish(tt_sock_poll(fds, n, timeout, mask));
+	return (int)FINISH(tt_sock_poll(fds, n, timeout, mask));
 }
 
 EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *tv)
@@ -36,7 +36,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *tv)
 		ts.tv_sec = tv->tv_sec + tv->tv_usec / 1000000;
 		ts.tv_nsec = tv->tv_usec % 1000000 * 1000;
 	}
-	return (int)finish(tt_sock_select_left(n, r, w, x, tv ? &ts : NULL, NULL, tv));
+	return (int)FINISH(tt_sock_select_left(n, r, w, x, tv ? &ts : NULL, NULL, tv));
 }
 
 EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *timeout,
@@ -45,7 +45,7 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec
 	enter();
 	if (bad_time(timeout))
 		return (int)finish(-EINVAL);
-	return (int)finish(tt_sock_select_left(n, r, w, x, timeout, mask, NULL));
+	return (int)FINISH(tt_sock_select_left(n, r, w, x, timeout, mask, NULL));
 }
 
 EXPORT int epoll_create1(int flags)
@@ -68,7 +68,7 @@ EXPORT int epoll_create(int size)
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	enter();
-	return (int)finish(tt_sock_epoll_ctl(epfd, op, fd, ev));
+	return (int)FINISH(tt_sock_epoll_ctl(epfd, op, fd, ev));
 }
 
 EXPORT int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
@@ -76,7 +76,7 @@ EXPORT int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms
 	enter();
 	int64_t ns = timeout_ms < 0 ? INT64_MAX : timeout_ms * NS_PER_MS;
 
-	return (int)finish(tt_sock_epoll_wait(epfd, evs, max, ns, NULL));
+	return (int)FINISH(tt_sock_epoll_wait(epfd, evs, max, ns, NULL));
 }
 
 EXPORT int epoll_pwait(int epfd, struct epoll_event *evs, int max, int timeout_ms,
@@ -85,7 +85,7 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *evs, int max, int timeout_m
 	enter();
 	int64_t ns = timeout_ms < 0 ? INT64_MAX : timeout_ms * NS_PER_MS;
 
-	return (int)finish(tt_sock_epoll_wait(epfd, evs, max, ns, mask));
+	return (int)FINISH(tt_sock_epoll_wait(epfd, evs, max, ns, mask));
 }
 
 EXPORT int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timespec *timeout,
@@ -98,7 +98,7 @@ EXPORT int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct
 		return (int)finish(-EINVAL);
 	if (timeout && timeout->tv_sec < 1ll << 32)
 		ns = timeout->tv_sec * 1000 * NS_PER_MS + timeout->tv_nsec;
-	return (int)finish(tt_sock_epoll_wait(epfd, evs, max, ns, mask));
+	return (int)FINISH(tt_sock_epoll_wait(epfd, evs, max, ns, mask));
 }
 
 extern void __chk_fail(void) __attribute__((noreturn));

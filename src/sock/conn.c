@@ -171,22 +171,22 @@ static bool is_tcp(int fd, int *ret_domain)
 	       !listening;
 }
 
-static void read_file_state(struct tt_conn *c, int fd)
+static void read_file_state(struct tt_entry *e, int fd)
 {
 	int fl = tt_sys.fcntl(fd, F_GETFL), lowat = 1;
 	struct timeval tv;
 	socklen_t len = sizeof(tv);
 
 	if (fl >= 0)
-		c->nonblock = (fl & O_NONBLOCK) != 0;
+		e->nonblock = (fl & O_NONBLOCK) != 0;
 	if (tt_sys.getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, &len) == 0)
-		c->rcvtimeo_ns = tv.tv_sec * TT_NS_PER_SEC + tv.tv_usec * 1000LL;
+		e->rcvtimeo_ns = tv.tv_sec * TT_NS_PER_SEC + tv.tv_usec * 1000LL;
 	len = sizeof(tv);
 	if (tt_sys.getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, &len) == 0)
-		c->sndtimeo_ns = tv.tv_sec * TT_NS_PER_SEC + tv.tv_usec * 1000LL;
+		e->sndtimeo_ns = tv.tv_sec * TT_NS_PER_SEC + tv.tv_usec * 1000LL;
 	len = sizeof(lowat);
 	if (tt_sys.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &len) == 0)
-		c->rcvlowat = lowat > 1 ? (uint32_t)lowat : 0;
+		e->rcvlowat = lowat > 1 ? (uint32_t)lowat : 0;
 }
 
 /* Another side of this user may have the connection: the daemon knows. */
@@ -217,7 +217,8 @@ struct tt_conn *tt_fd_conn_slow(int fd)
 
 	if (!tt_sock_active() || fd < 0 || tt_fd_is_internal(fd))
 		return NULL;
-	tt_fdtab_lock();
+	if (!tt_fdtab_trylock())
+		return NULL;
 	struct tt_slot *s = tt_fd_slot(fd);
 
 	if (s && s->kind != TT_FD_UNKNOWN) {
@@ -239,7 +240,6 @@ struct tt_conn *tt_fd_conn_slow(int fd)
 			e = find_elsewhere(fd, &mem);
 		c = tt_conn_new(fd);
 		if (c) {
-			read_file_state(c, fd);
 			c->connected = connected;
 			c->refs = 1;
 			c->e = e;
@@ -321,6 +321,7 @@ static int entry_of(struct tt_conn *c, int fd)
 		len = sizeof(ss);
 		if (getpeername(fd, (struct sockaddr *)&ss, &len) == 0)
 			fill_address(&e->remote, &ss);
+		read_file_state(e, fd);
 		tt_count(&tt_proc.mem->totals.connections, 1);
 	}
 	c->mem = tt_proc.mem;
@@ -373,7 +374,6 @@ static int send_claim(struct tt_conn *c, int fd)
 	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_CLAIM, tt_load_relaxed(&c->mem->id),
 					 tt_side_entry_index(c->mem, c->e), c->e->generation, 0);
 
-	read_file_state(c, fd);
 	tt_eset_conn_claimed(c);
 	int err = tt_proc_send(&m, fd);
 
@@ -471,7 +471,8 @@ bool tt_conn_progress(struct tt_conn *c, int fd, size_t more)
 		}
 		c->connected = 1;
 	}
-	tt_fdtab_lock();
+	if (!tt_fdtab_trylock())
+		return false;
 	if (tt_fd_is(fd, c) && c->mode <= TT_CONN_CLAIMED && tt_load_acquire(&c->raw) == 0)
 		claim(c, fd);
 	tt_fdtab_unlock();
@@ -558,7 +559,8 @@ bool tt_conn_attach(struct tt_conn *c, int fd)
 		tt_store_release(&c->mode, TT_CONN_FALLBACK);
 		return false;
 	}
-	tt_fdtab_lock();
+	if (!tt_fdtab_trylock())
+		return false;
 	if (tt_fd_is(fd, c) && c->mode == TT_CONN_CLAIMED && attach_locked(c, grant)) {
 		tt_store_release(&c->mode, TT_CONN_ATTACHED);
 		now = true;
@@ -588,7 +590,7 @@ int tt_conn_lock_tx(struct tt_conn *c)
 			tt_stream_tx_recover(&c->st, &c->e->tx);
 		return 0;
 	}
-	return -EAGAIN;
+	return err;
 }
 
 int tt_conn_lock_rx(struct tt_conn *c)
@@ -596,7 +598,7 @@ int tt_conn_lock_rx(struct tt_conn *c)
 	int err = tt_side_lock(&c->e->rx_lock);
 
 	/* A dead receiver leaves a head that was not published, at worst. */
-	return err == 0 || err == -EOWNERDEAD ? 0 : -EAGAIN;
+	return err == -EOWNERDEAD ? 0 : err;
 }
 
 /* ---- the shadow ---- */
@@ -750,6 +752,19 @@ static short poll_tx(struct tt_conn *c)
 	return ok ? POLLOUT | POLLWRNORM : 0;
 }
 
+/* SO_RCVLOWAT: less than this is not readable. */
+static bool enough(struct tt_conn *c)
+{
+	uint64_t n = 0;
+
+	if (!c->e->rcvlowat || tt_conn_lock_rx(c) < 0)
+		return true;
+	if (tt_stream_pending(&c->st, &c->e->rx, &n) < 0)
+		n = UINT64_MAX;
+	tt_conn_unlock_rx(c);
+	return n >= c->e->rcvlowat;
+}
+
 short tt_conn_poll(struct tt_conn *c, int fd, short want)
 {
 	struct tt_entry *e = c->e;
@@ -763,12 +778,13 @@ short tt_conn_poll(struct tt_conn *c, int fd, short want)
 	short ev = 0, ask = 0;
 
 	if (rx == TT_ROUTE_RING) {
-		if (tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)))
+		if (tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)) && enough(c))
 			ev |= in;
-		else if ((flags & TT_STREAM_DOWN))
-			ask |= in | POLLRDHUP;
+		/* After the ring comes TCP again; urgent data is ahead of it all. */
+		if (flags & TT_STREAM_DOWN)
+			ask |= ev ? POLLPRI | POLLRDBAND : in | POLLPRI | POLLRDBAND | POLLRDHUP;
 	} else {
-		ask |= in | POLLRDHUP;
+		ask |= in | POLLPRI | POLLRDBAND | POLLRDHUP;
 		if (rx == TT_ROUTE_TCP && (flags & TT_STREAM_UP) && !e->up_known)
 			ev |= in; /* the reader sorts it out */
 	}

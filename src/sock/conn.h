@@ -35,7 +35,7 @@ struct tt_eset;
 
 struct tt_conn {
 	uint32_t mode;	   /* TT_CONN_*; read without lock */
-	uint32_t nonblock; /* O_NONBLOCK of the open file, as last seen */
+	uint32_t nonblock; /* O_NONBLOCK, while there is no entry to hold it */
 	struct tt_entry *e;
 	struct tt_stream st; /* valid when ATTACHED */
 	uint64_t checked;    /* ticks: when the shadow was last asked */
@@ -49,8 +49,6 @@ struct tt_conn {
 	uint32_t reason;
 	uint32_t connected;
 	uint32_t waited_us; /* its sends have waited for the ring, all together */
-	uint32_t rcvlowat;
-	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 	struct tt_interest *interests;	  /* under the table of sets' lock */
 	uint64_t local_bytes;
 	struct tt_conn *next_free;
@@ -105,6 +103,8 @@ static inline struct tt_conn *tt_fd_conn(int fd)
 	return tt_fd_conn_slow(fd);
 }
 
+/* False: this thread has it, we are in a signal handler. */
+bool tt_fdtab_trylock(void);
 void tt_fdtab_lock(void);
 void tt_fdtab_unlock(void);
 /* The calls below want the lock held. */
@@ -167,7 +167,7 @@ void tt_conn_hint(struct tt_conn *c);
 /* Which of POLLIN.. hold now. want narrows what must be exact. */
 short tt_conn_poll(struct tt_conn *c, int fd, short want);
 
-/* Locks with the recovery that a dead holder asks for. 0, or -EAGAIN inside a signal handler. */
+/* Locks with the recovery that a dead holder asks for. 0, or -EDEADLK inside a signal handler. */
 int tt_conn_lock_tx(struct tt_conn *c);
 int tt_conn_lock_rx(struct tt_conn *c);
 
@@ -190,6 +190,9 @@ static inline void tt_conn_unlock_rx(struct tt_conn *c)
  */
 int tt_wait_rx(struct tt_conn *c, int fd, int64_t deadline_ns);
 int tt_wait_tx(struct tt_conn *c, int fd, int64_t deadline_ns);
+
+/* After -EINTR: would the kernel have restarted the call? */
+bool tt_signals_restart(void);
 
 /* Arms the thread's bell on c for these events; the caller checks again, then sleeps. */
 void tt_wait_arm(struct tt_conn *c, bool rx, bool tx, uint32_t bell);

@@ -266,6 +266,9 @@ int tt_eset_to_ring(struct tt_interest *i)
 	i->ring = true;
 	s->rings++;
 	tt_eset_queue(i);
+	/* A socket is writable when it is put in: that event is none, and must not show in E. */
+	if (s->watched)
+		tt_eset_take_shadows(s);
 	return 0;
 }
 
@@ -368,11 +371,18 @@ void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last)
 	pthread_mutex_unlock(&tt_sets_lock);
 }
 
-/* A sleeper in the kernel's wait, or a watcher from outside, shall look again. set->lock held. */
+/*
+ * Something may have become ready: a sleeper in the kernel's wait looks again;
+ * a watcher from outside must see E readable only if it is. set->lock held.
+ */
 static void stir(struct tt_eset *s)
 {
-	if (s->inner >= 0 && (s->sleepers || s->watched))
+	if (s->inner < 0)
+		return;
+	if (s->sleepers)
 		tt_bell_ring(s->cq.owner, s->cq.bell.id);
+	else if (s->watched)
+		tt_eset_refresh(s);
 }
 
 void tt_eset_conn_claimed(struct tt_conn *c)

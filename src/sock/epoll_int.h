@@ -44,6 +44,7 @@ struct tt_eset {
 	bool watched;	   /* somebody may wait on E from outside */
 	uint64_t mark;	   /* data of the bell; mark + 1: of I */
 	uint64_t kernel_at; /* ticks of the last look at E */
+	uint32_t touched;   /* tt_kernel_touched at that look */
 	struct tt_cq cq;
 	struct tt_eset_link *links;
 	bool inherited; /* by fork: to be rebuilt before use */
@@ -66,6 +67,10 @@ int tt_eset_to_ring(struct tt_interest *i);
 void tt_eset_on_event(void *set, struct tt_link *l, uint32_t slot);
 /* What holds of an interest now, as it is to be reported. */
 uint32_t tt_eset_evaluate(struct tt_interest *i);
+/* Events of I: the kernel has news of some shadows. */
+void tt_eset_take_shadows(struct tt_eset *s);
+/* Makes E readable or not, for watchers, by what holds now. */
+void tt_eset_refresh(struct tt_eset *s);
 /* Who waits from outside, or sleeps, finds E readable if and only if it is. */
 void tt_eset_settle(struct tt_eset *s);
 

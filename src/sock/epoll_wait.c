@@ -10,6 +10,8 @@
 #define KERNEL_US 50u /* look at the kernel's events at least this often while busy */
 #define SHADOWS_AT_ONCE 32
 
+uint32_t tt_kernel_touched;
+
 /* EPOLL bits are poll's, beyond the flags. */
 uint32_t tt_eset_evaluate(struct tt_interest *i)
 {
@@ -80,7 +82,7 @@ static int collect(struct tt_eset *s, struct epoll_event *evs, int max)
 }
 
 /* Events of I: the kernel has news of some shadows. set->lock held. */
-static void take_shadows(struct tt_eset *s)
+void tt_eset_take_shadows(struct tt_eset *s)
 {
 	struct epoll_event evs[SHADOWS_AT_ONCE];
 	int n = tt_sys.epoll_wait(s->inner, evs, SHADOWS_AT_ONCE, 0);
@@ -129,7 +131,7 @@ static int sift(struct tt_eset *s, struct epoll_event *evs, int n)
 		if (evs[k].data.u64 == s->mark)
 			tt_bell_reset(&s->cq.bell);
 		else if (evs[k].data.u64 == s->mark + 1)
-			take_shadows(s);
+			tt_eset_take_shadows(s);
 		else
 			evs[out++] = evs[k];
 	}
@@ -140,8 +142,12 @@ static bool kernel_due(struct tt_eset *s)
 {
 	uint64_t now = tt_ticks();
 
-	if (now - s->kernel_at < KERNEL_US * tt_ticks_per_us())
+	/* What this process itself did to the kernel's descriptors shows at once. */
+	uint32_t touched = tt_load_relaxed(&tt_kernel_touched);
+
+	if (touched == s->touched && now - s->kernel_at < KERNEL_US * tt_ticks_per_us())
 		return false;
+	s->touched = touched;
 	s->kernel_at = now;
 	return true;
 }
@@ -172,6 +178,20 @@ void tt_eset_settle(struct tt_eset *s)
 		tt_bell_ring(s->cq.owner, s->cq.bell.id);
 }
 
+void tt_eset_refresh(struct tt_eset *s)
+{
+	tt_bell_reset(&s->cq.bell);
+	tt_eset_take_shadows(s);
+	tt_cq_poll(&s->cq, tt_eset_on_event, s);
+	/* Level-triggered leftovers that no longer hold must not keep E readable. */
+	for (struct tt_interest *i = s->ready, *next; i; i = next) {
+		next = i->next_ready;
+		if (!tt_eset_evaluate(i))
+			tt_eset_unqueue(i);
+	}
+	tt_eset_settle(s);
+}
+
 void tt_eset_watched(int fd)
 {
 	struct tt_eset *s = tt_eset_of(fd);
@@ -180,18 +200,8 @@ void tt_eset_watched(int fd)
 		return;
 	pthread_mutex_lock(&s->lock);
 	s->watched = true;
-	if (s->inner >= 0) {
-	
-		/* Level-triggered leftovers that no longer hold must not keep E readable. */
-		tt_bell_reset(&s->cq.bell);
-		tt_cq_poll(&s->cq, tt_eset_on_event, s);
-		for (struct tt_interest *i = s->ready, *next; i; i = next) {
-			next = i->next_ready;
-			if (!tt_eset_evaluate(i))
-				tt_eset_unqueue(i);
-		}
-		tt_eset_settle(s);
-	}
+	if (s->inner >= 0)
+		tt_eset_refresh(s);
 	pthread_mutex_unlock(&s->lock);
 }
 

@@ -8,7 +8,12 @@
 
 struct tt_slot *tt_fdtab[TT_FDTAB_LEAVES];
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+
+bool tt_fdtab_trylock(void)
+{
+	return pthread_mutex_lock(&lock) == 0;
+}
 
 void tt_fdtab_lock(void)
 {
@@ -22,7 +27,7 @@ void tt_fdtab_unlock(void)
 
 void tt_fdtab_fork_child(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 }
 
 void tt_fd_set(int fd, uint32_t kind, void *obj)

@@ -11,6 +11,7 @@
 #include "base/shm.h"
 #include "base/sys.h"
 #include "sock/sock.h"
+#include "ulc/bell.h"
 #include "ulc/chan.h"
 
 #include <errno.h>
@@ -109,6 +110,15 @@ int tt_sock_close(int fd)
 	if (tt_fd_is_internal(fd))
 		return -EBADF;
 	struct gone g = take_out(fd);
+
+	tt_sock_touch();
+	/* A kick left unread would make the kernel send a reset. */
+	if (g.conn && g.last && g.conn->mode == TT_CONN_ATTACHED &&
+	    tt_load_relaxed(&g.conn->e->rx_route) == TT_ROUTE_RING &&
+	    tt_conn_lock_rx(g.conn) == 0) {
+		tt_conn_drop_kicks(g.conn, fd);
+		tt_conn_unlock_rx(g.conn);
+	}
 	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
 
 	finish(g, fd);
@@ -209,8 +219,13 @@ void tt_sock_set_nonblock(int fd, bool on)
 {
 	struct tt_slot *s = tt_fd_slot(fd);
 
-	if (s && s->kind == TT_FD_CONN)
-		((struct tt_conn *)s->obj)->nonblock = on;
+	if (s && s->kind == TT_FD_CONN) {
+		struct tt_conn *c = s->obj;
+
+		c->nonblock = on;
+		if (c->e)
+			tt_store_relaxed(&c->e->nonblock, (uint32_t)on);
+	}
 }
 
 void tt_sock_shared(int fd)
@@ -223,6 +238,20 @@ void tt_sock_shared(int fd)
 	if (tt_fd_is(fd, c))
 		tt_conn_share(c, fd);
 	tt_fdtab_unlock();
+}
+
+static void wake_own(struct tt_conn *c)
+{
+	struct tt_wait_line *w = &c->st.tx->wait;
+
+	for (int i = 0; i < TT_WAIT_BELLS; i++) {
+		uint32_t rx = tt_load_relaxed(&w->rx_bell[i]), tx = tt_load_relaxed(&w->tx_bell[i]);
+
+		if (rx)
+			tt_bell_ring(tt_load_relaxed(&c->mem->id), rx);
+		if (tx)
+			tt_bell_ring(tt_load_relaxed(&c->mem->id), tx);
+	}
 }
 
 int tt_sock_shutdown(int fd, int how)
@@ -243,7 +272,9 @@ int tt_sock_shutdown(int fd, int how)
 	}
 	int ret = tt_sys.shutdown(fd, how) < 0 ? -errno : 0;
 
-	/* The FIN wakes who sleeps on the shadow, here and there; spinners see the flags. */
+	/* The FIN wakes who sleeps on the shadow, but not our own who wait for room. */
+	if (c && c->e && c->mode == TT_CONN_ATTACHED)
+		wake_own(c);
 	if (c)
 		tt_eset_conn_changed(c);
 	return ret;
@@ -270,14 +301,14 @@ int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t l
 		return -EOPNOTSUPP;
 	int ret = tt_sys.setsockopt(fd, level, name, val, len) < 0 ? -errno : 0;
 
-	if (ret < 0 || !c || level != SOL_SOCKET)
+	if (ret < 0 || !c || !c->e || level != SOL_SOCKET)
 		return ret;
 	if (name == SO_RCVTIMEO)
-		c->rcvtimeo_ns = timeval_ns(val, len);
+		c->e->rcvtimeo_ns = timeval_ns(val, len);
 	else if (name == SO_SNDTIMEO)
-		c->sndtimeo_ns = timeval_ns(val, len);
+		c->e->sndtimeo_ns = timeval_ns(val, len);
 	else if (name == SO_RCVLOWAT && len >= sizeof(int))
-		c->rcvlowat = *(const int *)val > 1 ? (uint32_t)*(const int *)val : 0;
+		c->e->rcvlowat = *(const int *)val > 1 ? (uint32_t)*(const int *)val : 0;
 	return ret;
 }
 
@@ -306,11 +337,20 @@ bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret)
 	if (req == FIONBIO) {
 		*ret = tt_sys.ioctl(fd, req, arg) < 0 ? -errno : 0;
 		if (*ret == 0)
-			c->nonblock = *(int *)arg != 0;
+			tt_sock_set_nonblock(fd, *(int *)arg != 0);
 		return true;
 	}
 	if (c->mode != TT_CONN_ATTACHED)
 		return false;
+	if (req == SIOCATMARK) {
+		/* What is in the ring lies before anything urgent. */
+		if (c->e->rx_route != TT_ROUTE_RING ||
+		    !tt_stream_peek(&c->st, tt_load_relaxed(&c->e->rx.head)))
+			return false;
+		*(int *)arg = 0;
+		*ret = 0;
+		return true;
+	}
 	if (req == FIONREAD) {
 		if (tt_conn_lock_rx(c) < 0)
 			return false;

@@ -25,7 +25,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define IOV_AT_ONCE 64
+#define IOV_AT_ONCE IOV_MAX
 /*
  * A fresh connection that sends much waits a moment for the ring, once so many
  * bytes went by TCP: briefly for a peer that may not be Tutti's, longer for one
@@ -81,6 +81,9 @@ static ssize_t broken_pipe(int flags)
 
 /* ---- going over ---- */
 
+/* linux/tcp.h has the counters, netinet/tcp.h the states; both cannot be had. */
+enum { TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+
 static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received)
 {
 	struct tcp_info ti;
@@ -92,6 +95,10 @@ static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received)
 		return false;
 	*ret_written = ti.tcpi_bytes_sent - ti.tcpi_bytes_retrans + ti.tcpi_notsent_bytes;
 	*ret_received = ti.tcpi_bytes_received;
+	/* The FIN is counted as if it were a byte. */
+	if (ti.tcpi_state == TCP_CLOSE_WAIT || ti.tcpi_state == TCP_LAST_ACK ||
+	    ti.tcpi_state == TCP_CLOSING || ti.tcpi_state == TCP_TIME_WAIT)
+		--*ret_received;
 	return true;
 }
 
@@ -180,6 +187,58 @@ static ssize_t kernel_send(struct tt_conn *c, int fd, const struct iovec *iov, i
 	return n;
 }
 
+/*
+ * A signal handler that sends on the connection whose send lock its own thread
+ * holds cannot wait for it: its bytes are kept and go right after the call
+ * that it interrupted.
+ */
+#define DEFER_MAX 4096
+static _Thread_local struct deferred {
+	struct tt_conn *conn;
+	int fd;
+	uint32_t bytes;
+	char buf[DEFER_MAX];
+} deferred __attribute__((tls_model("initial-exec")));
+
+static ssize_t defer(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, size_t skip)
+{
+	size_t n = total_bytes(iov, iovcnt) - skip;
+
+	if ((deferred.bytes && deferred.conn != c) || n > DEFER_MAX - deferred.bytes)
+		return -EAGAIN;
+	deferred.conn = c;
+	deferred.fd = fd;
+	for (int i = 0; i < iovcnt; i++) {
+		size_t len = iov[i].iov_len;
+
+		if (skip >= len) {
+			skip -= len;
+			continue;
+		}
+		memcpy(deferred.buf + deferred.bytes, (char *)iov[i].iov_base + skip, len - skip);
+		deferred.bytes += (uint32_t)(len - skip);
+		skip = 0;
+	}
+	return (ssize_t)n;
+}
+
+static void send_deferred(void)
+{
+	char buf[DEFER_MAX];
+	uint32_t n = deferred.bytes;
+	struct iovec iov = {buf, n};
+
+	memcpy(buf, deferred.buf, n);
+	deferred.bytes = 0;
+	tt_sock_send(deferred.conn, deferred.fd, &iov, 1, MSG_NOSIGNAL);
+}
+
+static inline void after_send(void)
+{
+	if (__builtin_expect(deferred.bytes != 0, 0))
+		send_deferred();
+}
+
 static bool want_check(struct tt_conn *c)
 {
 	return (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_HINT) ||
@@ -221,6 +280,14 @@ static ssize_t ask_for_room(struct tt_conn *c, int fd, const struct iovec *iov, 
 	return ring_send(c, fd, iov, iovcnt, skip);
 }
 
+static bool kernel_error(int fd, const struct tt_entry *e)
+{
+	struct pollfd p = {fd, 0, 0};
+
+	return tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING && tt_sys.poll(&p, 1, 0) > 0 &&
+	       (p.revents & POLLERR);
+}
+
 /*
  * One attempt. Bytes that went, -EAGAIN, or an error. A claimed connection
  * holds the bulk of a long write back until the grant (limit).
@@ -228,19 +295,22 @@ static ssize_t ask_for_room(struct tt_conn *c, int fd, const struct iovec *iov, 
 static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
 			 size_t skip, size_t limit, int flags)
 {
+	const bool begun = skip > 0; /* then an error is left for the next call */
 	struct tt_entry *e = c->e;
 	bool attached = tt_conn_ready(c, fd);
 	ssize_t n;
 
 	if (attached && tt_load_relaxed(&e->tx_route) == TT_ROUTE_RING && want_check(c))
 		tt_conn_check_shadow(c, fd);
+	if (begun && (tt_load_acquire(&e->reset) || kernel_error(fd, e)))
+		return -EPIPE;
 	if (tt_load_acquire(&e->reset)) {
 		if (tt_exchange(&e->reset, TT_RESET_TOLD) == TT_RESET_PENDING)
 			return -ECONNRESET;
 		return broken_pipe(flags);
 	}
 	if (tt_conn_lock_tx(c) < 0)
-		return -EAGAIN;
+		return defer(c, fd, iov, iovcnt, skip);
 	if (!tt_fd_is(fd, c)) {
 		tt_conn_unlock_tx(c);
 		return -EBADF;
@@ -256,7 +326,7 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 				tt_conn_kick(c, fd);
 		} else {
 			n = ring_send(c, fd, iov, iovcnt, skip);
-			if (n == -EAGAIN && (c->nonblock || (flags & MSG_DONTWAIT)))
+			if (n == -EAGAIN && (c->e->nonblock || (flags & MSG_DONTWAIT)))
 				n = ask_for_room(c, fd, iov, iovcnt, skip);
 			tt_conn_unlock_tx(c);
 			if (n == -EPROTO) {
@@ -311,7 +381,7 @@ static bool should_await(struct tt_conn *c)
 static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	size_t done = 0, total = total_bytes(iov, iovcnt);
-	bool wait = !c->nonblock && !(flags & MSG_DONTWAIT);
+	bool wait = !tt_load_relaxed(&c->e->nonblock) && !(flags & MSG_DONTWAIT);
 	int64_t deadline = INT64_MAX;
 
 	if (total == 0) {
@@ -337,10 +407,12 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 		}
 		if (n != -EAGAIN || !wait)
 			return done ? (ssize_t)done : n;
-		if (deadline == INT64_MAX && c->sndtimeo_ns)
-			deadline = deadline_of(c->sndtimeo_ns);
+		if (deadline == INT64_MAX && c->e->sndtimeo_ns)
+			deadline = deadline_of(c->e->sndtimeo_ns);
 		int err = tt_wait_tx(c, fd, deadline);
 
+		if (err == -EINTR && deadline == INT64_MAX && tt_signals_restart())
+			continue;
 		if (err < 0)
 			return done ? (ssize_t)done : err;
 	}
@@ -353,6 +425,7 @@ ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iov
 	c->used = 1;
 	ssize_t n = send_long(c, fd, iov, iovcnt, flags);
 
+	after_send();
 	tt_conn_unpin(c);
 	return n;
 }
@@ -376,7 +449,8 @@ ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n)
 	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
 		tt_conn_kick(c, fd);
 	tt_conn_unlock_tx(c);
-	if (done < n && !c->nonblock) {
+	after_send();
+	if (done < n && !e->nonblock) {
 		struct iovec rest = {(char *)(uintptr_t)buf + done, n - done};
 		ssize_t more = tt_sock_send(c, fd, &rest, 1, 0);
 
@@ -394,10 +468,14 @@ static ssize_t kernel_recv(struct tt_conn *c, int fd, const struct iovec *iov, i
 	struct msghdr mh = {.msg_iov = part};
 
 	mh.msg_iovlen = (size_t)slice(iov, iovcnt, skip, max, part);
+	int saved = errno;
 	ssize_t n = tt_sys.recvmsg(fd, &mh, flags);
 
-	if (n < 0)
-		return -errno;
+	if (n < 0) {
+		n = -errno;
+		errno = saved;
+		return n;
+	}
 	if (!(flags & MSG_PEEK)) {
 		tt_count(&c->e->rx_tcp_bytes, (uint64_t)n);
 		tt_count(&c->mem->totals.shadow_rx_bytes, (uint64_t)n);
@@ -482,7 +560,7 @@ static ssize_t ring_recv(struct tt_conn *c, int fd, const struct iovec *iov, int
 	bool room = false;
 	size_t n = 0;
 
-	if (skip || iovcnt > IOV_AT_ONCE) {
+	if (skip) {
 		iovcnt = slice(iov, iovcnt, skip, SSIZE_MAX, part);
 		iov = part;
 		skip = 0;
@@ -563,7 +641,7 @@ static ssize_t discard(struct tt_conn *c, int fd, size_t want, int flags)
 static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	size_t done = 0, total = total_bytes(iov, iovcnt);
-	bool wait = !c->nonblock && !(flags & MSG_DONTWAIT);
+	bool wait = !tt_load_relaxed(&c->e->nonblock) && !(flags & MSG_DONTWAIT);
 	size_t enough = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) ? total : 1;
 	int64_t deadline = INT64_MAX;
 
@@ -574,10 +652,16 @@ static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 	}
 	if ((flags & MSG_TRUNC) && !(flags & MSG_PEEK))
 		return discard(c, fd, total, flags);
-	if (total == 0)
-		return 0;
-	if (!(flags & MSG_PEEK) && c->rcvlowat > enough)
-		enough = c->rcvlowat < total ? c->rcvlowat : total;
+	if (total == 0) {
+		/* Waits as any other, then takes nothing. */
+		char scratch;
+		struct iovec one = {&scratch, 1};
+		ssize_t n = recv_long(c, fd, &one, 1, (flags & MSG_DONTWAIT) | MSG_PEEK);
+
+		return n > 0 ? 0 : n;
+	}
+	if (!(flags & MSG_PEEK) && c->e->rcvlowat > enough)
+		enough = c->e->rcvlowat < total ? c->e->rcvlowat : total;
 	for (;;) {
 		ssize_t n = recv_once(c, fd, iov, iovcnt, done, flags);
 
@@ -591,10 +675,12 @@ static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 		}
 		if (n != -EAGAIN || !wait)
 			return done ? (ssize_t)done : n;
-		if (deadline == INT64_MAX && c->rcvtimeo_ns)
-			deadline = deadline_of(c->rcvtimeo_ns);
+		if (deadline == INT64_MAX && c->e->rcvtimeo_ns)
+			deadline = deadline_of(c->e->rcvtimeo_ns);
 		int err = tt_wait_rx(c, fd, deadline);
 
+		if (err == -EINTR && deadline == INT64_MAX && tt_signals_restart())
+			continue;
 		if (err < 0)
 			return done ? (ssize_t)done : err;
 	}
@@ -617,7 +703,7 @@ ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n)
 	size_t done;
 	bool room;
 
-	if (!e || tt_load_relaxed(&e->rx_route) != TT_ROUTE_RING || n == 0 || c->rcvlowat ||
+	if (!e || tt_load_relaxed(&e->rx_route) != TT_ROUTE_RING || n == 0 || e->rcvlowat ||
 	    !tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)))
 		return -1;
 	if (tt_side_lock(&e->rx_lock) != 0)
@@ -649,16 +735,16 @@ ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size
 	char buf[BOUNCE];
 	size_t done = 0;
 
+	if (offset && *offset < 0)
+		return -EINVAL;
 	while (done < count) {
 		size_t want = count - done < sizeof(buf) ? count - done : sizeof(buf);
 		off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
 
-		if (at < 0)
-			return done ? (ssize_t)done : -errno;
-		ssize_t got = pread(in, buf, want, at);
+		ssize_t got = at < 0 ? -1 : pread(in, buf, want, at);
 
 		if (got < 0)
-			return done ? (ssize_t)done : -errno;
+			return done ? (ssize_t)done : errno == ESPIPE ? -EINVAL : -errno;
 		if (got == 0)
 			break;
 		struct iovec iov = {buf, (size_t)got};
@@ -734,7 +820,7 @@ ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsig
 	if (!wait && avail == 0)
 		return -EAGAIN;
 	/* Bytes leave the pipe only when the stream can take them. */
-	if (!wait || c->nonblock) {
+	if (!wait || c->e->nonblock) {
 		if (!(tt_conn_poll(c, fd, POLLOUT) & POLLOUT))
 			return -EAGAIN;
 		if (len > 1024)

@@ -181,8 +181,9 @@ static int wait_rounds(struct watch *w, int64_t deadline,
 
 	/* What the kernel has ready comes along, without waiting for it. */
 	if (ready || deadline == 0) {
-		int more = others || deadline == 0 || mask
-				   ? ask_kernel(w, NULL, &no_time, mask)
+		/* What is ready wins over signals that the mask would let in. */
+		int more = others || deadline == 0
+				   ? ask_kernel(w, NULL, &no_time, ready ? NULL : mask)
 				   : 0;
 
 		if (more < 0)

@@ -93,7 +93,10 @@ struct tt_entry {
 	uint32_t reason; /* enum tt_reason */
 	uint32_t family;
 	int32_t pid; /* who made the entry */
-	uint32_t flags; /* TT_ENTRY_NONBLOCK ... : the open file's, as last seen */
+	/* Of the open file, shared by all its descriptors; as last set or seen. */
+	uint32_t nonblock;
+	uint32_t rcvlowat; /* 0: 1 */
+	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 
 	_Alignas(TT_CACHE_LINE) struct sockaddr_storage_small {
 		uint16_t family, port; /* host order */

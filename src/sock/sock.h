@@ -30,6 +30,16 @@ void tt_sock_fork_prepare(void);
 void tt_sock_fork_parent(void);
 void tt_sock_fork_child(void);
 
+/*
+ * Counts what this process did to descriptors of the kernel's (a pipe written,
+ * a socket closed): sets that hold such look at them at their next wait.
+ */
+extern uint32_t tt_kernel_touched;
+static inline void tt_sock_touch(void)
+{
+	tt_count(&tt_kernel_touched, 1);
+}
+
 static inline bool tt_sock_active(void)
 {
 	return tt_load_relaxed(&tt_proc.mem) != NULL;

@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -222,6 +223,32 @@ void tt_wait_disarm(struct tt_conn *c, bool rx, bool tx, uint32_t bell)
 		take_bell(w->tx_bell, &w->tx_flags, bell, c->e->tx_sleepers == 0);
 		tt_conn_unlock_tx(c);
 	}
+}
+
+/*
+ * poll(2) is never restarted after a handler, read(2) is when the handler was
+ * installed with SA_RESTART. Which handler ran is not known; when all that
+ * could have are of one kind, it does not matter. When they differ we report
+ * EINTR, which is always allowed.
+ */
+bool tt_signals_restart(void)
+{
+	sigset_t blocked;
+
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	for (int sig = 1; sig < NSIG; sig++) {
+		struct sigaction sa;
+
+		if (sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE || sig == SIGILL ||
+		    sigismember(&blocked, sig) == 1 || sigaction(sig, NULL, &sa) < 0)
+			continue;
+		if (!(sa.sa_flags & SA_SIGINFO) &&
+		    (sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN))
+			continue;
+		if (!(sa.sa_flags & SA_RESTART))
+			return false;
+	}
+	return true;
 }
 
 /* ---- one connection ---- */

@@ -81,19 +81,31 @@ static int refresh_head(struct tt_stream *s, struct tt_stream_tx *t)
 	return 0;
 }
 
-/* From the tail on, bytes lie in store. */
+static void publish_switch(struct tt_stream *s, const struct tt_stream_tx *t)
+{
+	tt_store_relaxed(&s->tx->sw_pos[t->seq & 1], t->base);
+	tt_store_relaxed(&s->tx->sw_store[t->seq & 1], t->store);
+	tt_store_release(&s->tx->sw_seq, t->seq);
+}
+
+/*
+ * From the tail on, bytes lie in store. A process may die between any two of
+ * these; tt_stream_tx_recover() goes by their order: a lease that is not the
+ * storage's was not used yet, and seq says that the switch counts.
+ */
 static void switch_store(struct tt_stream *s, struct tt_stream_tx *t, uint32_t store)
 {
-	t->store = store;
-	t->base = t->tail;
-	t->seq++;
-	tt_store_relaxed(&s->tx->sw_pos[t->seq & 1], t->tail);
-	tt_store_relaxed(&s->tx->sw_store[t->seq & 1], store);
-	tt_store_release(&s->tx->sw_seq, t->seq);
 	if (store) {
 		tt_store_release(&s->tx->lease, store << 1 | 1);
 		t->writing = 1;
 	}
+	tt_compiler_barrier();
+	t->store = store;
+	t->base = t->tail;
+	tt_compiler_barrier();
+	t->seq++;
+	tt_compiler_barrier();
+	publish_switch(s, t);
 }
 
 static bool grow(struct tt_stream *s, struct tt_stream_tx *t)
@@ -303,25 +315,45 @@ bool tt_stream_writable(struct tt_stream *s, struct tt_stream_tx *t)
 	return ok;
 }
 
+/* A switch that was begun and does not count: back to the one before. */
+static void undo_switch(struct tt_stream *s, struct tt_stream_tx *t)
+{
+	uint64_t pos = tt_load_relaxed(&s->tx->sw_pos[t->seq & 1]);
+	uint32_t store = tt_load_relaxed(&s->tx->sw_store[t->seq & 1]);
+
+	if (pos <= t->tail && store <= s->link->g.nchunks) {
+		t->base = pos;
+		t->store = store;
+	}
+	uint32_t lease = tt_load_relaxed(&s->tx->lease);
+
+	if (lease >> 1 && lease >> 1 != t->store && tt_cas(&s->tx->lease, &lease, 0))
+		tt_link_chunk_put(s->link, (lease >> 1) - 1);
+}
+
+/* The peer can write where this reads: only what fits is believed. */
 void tt_stream_tx_recover(struct tt_stream *s, struct tt_stream_tx *t)
 {
 	uint64_t tail = tt_load_acquire(&s->tx->tail);
+	uint32_t lease;
 
-	/* What was not published was not sent. The peer can write there: believe only what fits. */
-	if (tail <= t->tail && tail >= t->base)
-		t->tail = tail;
-	else if (tail <= t->tail && tail >= t->head_seen)
-		t->tail = t->base;
-	if (tt_load_acquire(&s->tx->sw_seq) != t->seq) {
-		tt_store_relaxed(&s->tx->sw_pos[t->seq & 1], t->base);
-		tt_store_relaxed(&s->tx->sw_store[t->seq & 1], t->store);
-		tt_store_release(&s->tx->sw_seq, t->seq);
-	}
-	uint32_t lease = t->store << 1 | 1;
-
+	if (tt_load_acquire(&s->tx->sw_seq) == t->seq)
+		undo_switch(s, t);
+	else
+		publish_switch(s, t);
+	lease = t->store << 1 | 1;
 	if (t->store)
 		tt_cas(&s->tx->lease, &lease, t->store << 1);
 	t->writing = 0;
+	/* What was not published was not sent. */
+	if (tail < t->base)
+		tail = t->base;
+	if (tail < t->head_seen)
+		tail = t->head_seen;
+	if (tail < t->tail)
+		t->tail = tail;
+	if (used_bytes(t) > store_size(s, t->store))
+		t->base = t->tail;
 }
 
 /* ---- receiving ---- */
@@ -351,6 +383,13 @@ static int read_switches(struct tt_stream *s, struct tt_stream_rx *r, uint32_t s
 	return 0;
 }
 
+static int refresh_switches(struct tt_stream *s, struct tt_stream_rx *r, uint64_t tail)
+{
+	uint32_t seq = tt_load_acquire(&s->rx->sw_seq);
+
+	return seq == r->seq ? 0 : read_switches(s, r, seq, tail);
+}
+
 /* Reads the peer's tail, and a change of storage that came with it. */
 static int refresh_tail(struct tt_stream *s, struct tt_stream_rx *r)
 {
@@ -358,11 +397,10 @@ static int refresh_tail(struct tt_stream *s, struct tt_stream_rx *r)
 
 	if (tail == r->tail_seen)
 		return 0;
-	if (tail < r->tail_seen || tail - r->head > 2ull * CHUNK_BYTES)
-		return -EPROTO;
-	uint32_t seq = tt_load_acquire(&s->rx->sw_seq);
-
-	if (seq != r->seq && read_switches(s, r, seq, tail) < 0)
+	/* At most: an orphan that filled up, the small ring behind it, the next chunk. */
+	if (tail < r->tail_seen ||
+	    tail - r->head > 2ull * s->link->g.chunk_bytes + TT_STREAM_SMALL ||
+	    refresh_switches(s, r, tail) < 0)
 		return -EPROTO;
 	r->tail_seen = tail;
 	return 0;
@@ -371,6 +409,7 @@ static int refresh_tail(struct tt_stream *s, struct tt_stream_rx *r)
 static void drop_orphan(struct tt_stream *s, struct tt_stream_rx *r)
 {
 	if (r->orphan && r->head >= r->orphan_end) {
+		tt_store_relaxed(&s->rx->orphan, 0u);
 		tt_link_chunk_put(s->link, r->orphan - 1);
 		r->orphan = 0;
 	}
@@ -382,6 +421,7 @@ static inline void follow_switch(struct tt_stream *s, struct tt_stream_rx *r)
 	while (r->head == r->next_pos[0]) {
 		r->store = r->next_store[0];
 		r->base = r->next_pos[0];
+		r->given = 0;
 		r->next_pos[0] = r->next_pos[1];
 		r->next_store[0] = r->next_store[1];
 		r->next_pos[1] = NO_SWITCH;
@@ -505,17 +545,21 @@ int tt_stream_pending(struct tt_stream *s, struct tt_stream_rx *r, uint64_t *ret
 
 void tt_stream_idle(struct tt_stream *s, struct tt_stream_rx *r)
 {
-	if (refresh_tail(s, r) < 0)
+	/* Also a switch that no bytes have followed: a chunk may lie there unused. */
+	if (refresh_tail(s, r) < 0 || refresh_switches(s, r, r->tail_seen) < 0)
 		return;
 	follow_switch(s, r);
-	if (!r->store || r->head != r->tail_seen || r->orphan)
+	/* Given back before: if the lease names it, the sender has it anew, for bytes to come. */
+	if (!r->store || r->given || r->head != r->tail_seen || r->orphan)
 		return;
 	uint32_t lease = r->store << 1;
 
 	if (!tt_cas(&s->rx->lease, &lease, 0))
 		return; /* the sender is writing */
 	/* The sender writes nothing more into this chunk; it may have before. */
+	r->given = 1;
 	r->orphan = r->store;
+	tt_store_relaxed(&s->rx->orphan, r->orphan);
 	r->orphan_end = tt_load_acquire(&s->rx->tail);
 	drop_orphan(s, r);
 }
@@ -526,9 +570,12 @@ void tt_stream_reset(struct tt_link *l, uint32_t slot)
 
 	for (int i = 0; i < 2; i++) {
 		uint32_t store = tt_exchange(&w[i]->lease, 0) >> 1;
+		uint32_t orphan = tt_load_relaxed(&w[i]->orphan);
 
 		if (store)
 			tt_link_chunk_put(l, store - 1);
+		if (orphan && orphan != store)
+			tt_link_chunk_put(l, orphan - 1);
 		memset(w[i], 0, sizeof(*w[i]) - TT_STREAM_SMALL);
 	}
 }

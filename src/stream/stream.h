@@ -56,7 +56,7 @@ enum {
 	TT_STREAM_HINT = 8, /* the sender's process closed or ended: ask the shadow */
 };
 
-/* A window of a channel that carries streams. Written by the peer, all but lease. */
+/* A window of a channel that carries streams. Written by the peer, all but line 3. */
 struct tt_stream_window {
 	struct tt_wait_line wait;
 
@@ -74,9 +74,10 @@ struct tt_stream_window {
 	_Alignas(TT_CACHE_LINE) uint64_t head;
 	uint32_t reserved2[14];
 
-	/* line 3: both write */
+	/* line 3: the lease both write */
 	_Alignas(TT_CACHE_LINE) uint32_t lease;
-	uint32_t reserved3[15];
+	uint32_t orphan; /* written by the receiver: chunk + 1 that it took away and still reads */
+	uint32_t reserved3[14];
 
 	_Alignas(TT_CACHE_LINE) unsigned char small[TT_STREAM_SMALL];
 };
@@ -101,7 +102,8 @@ struct tt_stream_rx {
 	uint64_t next_pos[2]; /* switches of storage read, not reached; UINT64_MAX: none */
 	uint32_t next_store[2];
 	uint32_t store;
-	uint32_t seq; /* of the last switch read */
+	uint32_t given; /* store was taken away from the sender */
+	uint32_t seq;	/* of the last switch read */
 	uint32_t orphan; /* chunk + 1 to be returned when head reaches the next switch */
 	uint64_t orphan_end;
 };

@@ -9,10 +9,10 @@ static const struct t_case *const groups[] = {
 	t_io_cases,	 t_close_cases,	     t_kill_cases,    t_poll_cases,
 	t_epoll_cases,	 t_epoll_more_cases, t_fork_cases,    t_exec_cases,
 	t_threads_cases, t_options_cases,    t_connect_cases, t_signal_cases,
-	t_files_cases,	 t_change_cases,	     t_other_cases,   t_fortify_cases,
+	t_files_cases,	 t_change_cases,     t_other_cases,   t_fortify_cases,
 };
 
-static const char *const topology_names[] = { "split", "fork", "thread", "one" };
+static const char *const topology_names[] = {"split", "fork", "thread", "one"};
 
 #define USAGE                                                                                      \
 	"usage: battery [--warm] [--swap] [--topology split|fork|thread|one]\n"                    \
@@ -34,12 +34,11 @@ static void list(void)
 {
 	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
 		for (const struct t_case *c = groups[i]; c->name; c++) {
-			const char *tops = c->flags & T_SOLO	  ? "one"
+			const char *tops = c->flags & T_SOLO	    ? "one"
 					   : c->flags & T_NO_THREAD ? "split,fork"
-								  : "split,fork,thread";
+								    : "split,fork,thread";
 
-			printf("%s %s%s%s%s %s\n", c->name, tops,
-			       c->flags & T_COLD ? " cold" : "",
+			printf("%s %s%s%s%s %s\n", c->name, tops, c->flags & T_COLD ? " cold" : "",
 			       c->flags & T_FAMILIES ? " families" : "",
 			       c->flags & T_TCP_OK ? " tcp-ok:" : "",
 			       c->flags & T_TCP_OK ? c->why : "");
@@ -137,7 +136,7 @@ static int run_case(struct t *t, const struct t_case *c, int argc, char **argv)
 	t->sync_fd = high(sv[0]);
 	sv[1] = high(sv[1]);
 	if (t->topology == TOP_THREAD) {
-		r = (struct thread_role){ *t, c };
+		r = (struct thread_role){*t, c};
 		r.t.role = 'b';
 		r.t.sync_fd = sv[1];
 		thread = t_thread(role_thread, &r);
@@ -179,11 +178,11 @@ static int misuse(void)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "warm", 0, NULL, 'w' },     { "swap", 0, NULL, 's' }, { "topology", 1, NULL, 't' },
-		{ "family", 1, NULL, 'f' },   { "list", 0, NULL, 'l' }, { "peer", 1, NULL, 'p' },
-		{ "continue", 1, NULL, 'c' }, { NULL, 0, NULL, 0 },
+		{"warm", 0, NULL, 'w'},	    {"swap", 0, NULL, 's'}, {"topology", 1, NULL, 't'},
+		{"family", 1, NULL, 'f'},   {"list", 0, NULL, 'l'}, {"peer", 1, NULL, 'p'},
+		{"continue", 1, NULL, 'c'}, {NULL, 0, NULL, 0},
 	};
-	struct t t = { .role = 'a', .fd = -1, .peer = -1, .sync_fd = -1, .family = AF_INET };
+	struct t t = {.role = 'a', .fd = -1, .peer = -1, .sync_fd = -1, .family = AF_INET};
 	const struct t_case *c;
 	int o;
 
@@ -194,7 +193,10 @@ int main(int argc, char **argv)
 		case 's': t.swap = true; break;
 		case 'f': set_family(&t, optarg); break;
 		case 'l': list(); return 0;
-		case 'p': t.role = 'b'; t.sync_fd = atoi(optarg); break;
+		case 'p':
+			t.role = 'b';
+			t.sync_fd = atoi(optarg);
+			break;
 		case 'c':
 			t.role = 'c';
 			t.fd = atoi(optarg);

@@ -65,12 +65,12 @@ struct t {
 };
 
 enum {
-	T_SOLO = 1,	/* a alone, both ends in its thread: t->fd and t->peer */
-	T_RAW = 2,	/* makes its connections itself */
-	T_COLD = 4,	/* has no connection that could be warm */
-	T_NO_THREAD = 8,/* concerns processes or their signals */
-	T_FAMILIES = 16,/* worth a run over IPv6 and over mapped addresses too */
-	T_TCP_OK = 32,	/* may do without acceleration, for the reason in why */
+	T_SOLO = 1,	 /* a alone, both ends in its thread: t->fd and t->peer */
+	T_RAW = 2,	 /* makes its connections itself */
+	T_COLD = 4,	 /* has no connection that could be warm */
+	T_NO_THREAD = 8, /* concerns processes or their signals */
+	T_FAMILIES = 16, /* worth a run over IPv6 and over mapped addresses too */
+	T_TCP_OK = 32,	 /* may do without acceleration, for the reason in why */
 };
 
 struct t_case {

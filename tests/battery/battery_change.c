@@ -147,10 +147,10 @@ static void waiting_b(struct t *t)
 }
 
 const struct t_case t_change_cases[] = {
-	{ "change.stages", stages_a, stages_b, T_RAW | T_FAMILIES, NULL },
-	{ "change.both_talk", both_talk, both_talk, T_FAMILIES, NULL },
-	{ "change.one_way", one_way_a, one_way_b, 0, NULL },
-	{ "change.asleep", asleep_a, asleep_b, 0, NULL },
-	{ "change.waiting", waiting_a, waiting_b, 0, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"change.stages", stages_a, stages_b, T_RAW | T_FAMILIES, NULL},
+	{"change.both_talk", both_talk, both_talk, T_FAMILIES, NULL},
+	{"change.one_way", one_way_a, one_way_b, 0, NULL},
+	{"change.asleep", asleep_a, asleep_b, 0, NULL},
+	{"change.waiting", waiting_a, waiting_b, 0, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

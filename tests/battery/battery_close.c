@@ -254,7 +254,7 @@ static void late_data_a(struct t *t)
 
 static void linger0(struct t *t)
 {
-	struct linger l = { 1, 0 };
+	struct linger l = {1, 0};
 
 	T(setsockopt(t->fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l)));
 	T(close(t->fd));
@@ -298,7 +298,7 @@ static void linger_a(struct t *t)
 
 static void linger_b(struct t *t)
 {
-	struct linger l = { 1, 5 }, got;
+	struct linger l = {1, 5}, got;
 	socklen_t len = sizeof(got);
 
 	T(setsockopt(t->fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l)));
@@ -346,9 +346,9 @@ static void epipe_after_read_a(struct t *t)
 	t_sync(t);
 	T(write(t->fd, "1", 1));
 	t_settle();
-	T(writev(t->fd, (struct iovec[]){ { buf, 1 } }, 1));
+	T(writev(t->fd, (struct iovec[]){{buf, 1}}, 1));
 	t_sigpipes(t);
-	T(sendmsg(t->fd, &(struct msghdr){ .msg_iov = NULL }, MSG_NOSIGNAL));
+	T(sendmsg(t->fd, &(struct msghdr){.msg_iov = NULL}, MSG_NOSIGNAL));
 	T(read(t->fd, buf, 8));
 }
 
@@ -536,35 +536,35 @@ static void reuse_socket_b(struct t *t)
 }
 
 const struct t_case t_close_cases[] = {
-	{ "close.eof", synced_look, close_b, T_FAMILIES, NULL },
-	{ "close.data_eof", synced_look, data_close_b, T_FAMILIES, NULL },
-	{ "close.eof_blocking", eof_blocking_a, data_close_b, 0, NULL },
-	{ "close.half", half_a, half_b, T_FAMILIES, NULL },
-	{ "close.half_other", half_other_a, half_other_b, 0, NULL },
-	{ "close.half_both", half_both, half_both, 0, NULL },
-	{ "close.shut_rdwr", shut_rdwr_a, shut_rdwr_b, 0, NULL },
-	{ "close.shut_rd", shut_rd_a, shut_rd_b, 0, NULL },
-	{ "close.shut_errors", shut_errors, NULL, T_SOLO, NULL },
-	{ "close.unread", unread_a, unread_b, T_FAMILIES, NULL },
-	{ "close.unread_data", unread_a, unread_data_b, 0, NULL },
-	{ "close.late_data", late_data_a, close_b, 0, NULL },
-	{ "close.linger0", linger0_a, linger0, 0, NULL },
-	{ "close.linger0_data", linger0_a, linger0_data_b, 0, NULL },
-	{ "close.linger0_blocked", linger0_blocked_a, linger0_blocked_b, 0, NULL },
-	{ "close.linger", linger_a, linger_b, 0, NULL },
-	{ "close.so_error", so_error_a, linger0, 0, NULL },
-	{ "close.epipe", epipe_a, close_b, 0, NULL },
-	{ "close.epipe_after_read", epipe_after_read_a, close_b, 0, NULL },
-	{ "close.sigpipe_ignored", sigpipe_ignored_a, close_b, T_NO_THREAD, NULL },
-	{ "close.sigpipe_kills", sigpipe_kills_a, sigpipe_kills_b, T_NO_THREAD, NULL },
-	{ "close.last_bytes", last_bytes_a, last_bytes_b, 0, NULL },
-	{ "close.dup", dup_a, dup_b, 0, NULL },
-	{ "close.names", names_a, close_b, T_FAMILIES, NULL },
-	{ "close.reuse", reuse_a, reuse_b, T_NO_THREAD, NULL },
-	{ "close.reuse_raw", reuse_raw_a, reuse_b, T_NO_THREAD, NULL },
-	{ "close.reuse_range", reuse_range_a, reuse_b, T_NO_THREAD, NULL },
-	{ "close.reuse_dup2", reuse_dup2_a, reuse_b, T_NO_THREAD, NULL },
-	{ "close.reuse_fclose", reuse_fclose_a, reuse_b, T_NO_THREAD, NULL },
-	{ "close.reuse_socket", reuse_socket_a, reuse_socket_b, T_NO_THREAD, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"close.eof", synced_look, close_b, T_FAMILIES, NULL},
+	{"close.data_eof", synced_look, data_close_b, T_FAMILIES, NULL},
+	{"close.eof_blocking", eof_blocking_a, data_close_b, 0, NULL},
+	{"close.half", half_a, half_b, T_FAMILIES, NULL},
+	{"close.half_other", half_other_a, half_other_b, 0, NULL},
+	{"close.half_both", half_both, half_both, 0, NULL},
+	{"close.shut_rdwr", shut_rdwr_a, shut_rdwr_b, 0, NULL},
+	{"close.shut_rd", shut_rd_a, shut_rd_b, 0, NULL},
+	{"close.shut_errors", shut_errors, NULL, T_SOLO, NULL},
+	{"close.unread", unread_a, unread_b, T_FAMILIES, NULL},
+	{"close.unread_data", unread_a, unread_data_b, 0, NULL},
+	{"close.late_data", late_data_a, close_b, 0, NULL},
+	{"close.linger0", linger0_a, linger0, 0, NULL},
+	{"close.linger0_data", linger0_a, linger0_data_b, 0, NULL},
+	{"close.linger0_blocked", linger0_blocked_a, linger0_blocked_b, 0, NULL},
+	{"close.linger", linger_a, linger_b, 0, NULL},
+	{"close.so_error", so_error_a, linger0, 0, NULL},
+	{"close.epipe", epipe_a, close_b, 0, NULL},
+	{"close.epipe_after_read", epipe_after_read_a, close_b, 0, NULL},
+	{"close.sigpipe_ignored", sigpipe_ignored_a, close_b, T_NO_THREAD, NULL},
+	{"close.sigpipe_kills", sigpipe_kills_a, sigpipe_kills_b, T_NO_THREAD, NULL},
+	{"close.last_bytes", last_bytes_a, last_bytes_b, 0, NULL},
+	{"close.dup", dup_a, dup_b, 0, NULL},
+	{"close.names", names_a, close_b, T_FAMILIES, NULL},
+	{"close.reuse", reuse_a, reuse_b, T_NO_THREAD, NULL},
+	{"close.reuse_raw", reuse_raw_a, reuse_b, T_NO_THREAD, NULL},
+	{"close.reuse_range", reuse_range_a, reuse_b, T_NO_THREAD, NULL},
+	{"close.reuse_dup2", reuse_dup2_a, reuse_b, T_NO_THREAD, NULL},
+	{"close.reuse_fclose", reuse_fclose_a, reuse_b, T_NO_THREAD, NULL},
+	{"close.reuse_socket", reuse_socket_a, reuse_socket_b, T_NO_THREAD, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

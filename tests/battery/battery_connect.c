@@ -188,7 +188,7 @@ static void data_before_accept_b(struct t *t)
 static void closed_before_accept(struct t *t)
 {
 	int port, listener = t_listen(t, &port), client = t_connect(t, port), peer;
-	struct linger l = { 1, 0 };
+	struct linger l = {1, 0};
 	char buf[100];
 
 	T(write(client, "gone", 4));
@@ -232,8 +232,8 @@ static void name(struct t *t, const char *what, int fd, bool remote)
 /* A client of one kind, a server of another. */
 static void meet(struct t *t, int server_family, const char *bind_to, int family, const char *to)
 {
-	struct sockaddr_in6 sa6 = { .sin6_family = AF_INET6 };
-	struct sockaddr_in sa4 = { .sin_family = AF_INET };
+	struct sockaddr_in6 sa6 = {.sin6_family = AF_INET6};
+	struct sockaddr_in sa4 = {.sin_family = AF_INET};
 	int listener = socket(server_family, SOCK_STREAM, 0), fd = socket(family, SOCK_STREAM, 0);
 	int peer;
 
@@ -336,7 +336,7 @@ static void many_b(struct t *t)
 /* One socket, disconnected by AF_UNSPEC and connected once more. */
 static void again(struct t *t)
 {
-	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
 	struct sockaddr_storage sa;
 	int port, listener = t_listen(t, &port), fd = t_connect(t, port), peer;
 	socklen_t len = t_address(t, port, &sa);
@@ -404,7 +404,7 @@ static void reuse(struct t *t)
 	c = t_socket(t);
 	T(bind(c, (struct sockaddr *)&sa, len));
 	for (int i = 0; i < 8; i++) {
-		struct pollfd p[2] = { { a, POLLIN, 0 }, { b, POLLIN, 0 } };
+		struct pollfd p[2] = {{a, POLLIN, 0}, {b, POLLIN, 0}};
 		int fd = t_connect(t, port), peer;
 
 		poll(p, 2, 1000);
@@ -417,20 +417,19 @@ static void reuse(struct t *t)
 }
 
 const struct t_case t_connect_cases[] = {
-	{ "connect.dead", dead, NULL, T_SOLO | T_RAW | T_COLD | T_FAMILIES, NULL },
-	{ "connect.dead_nonblock", dead_nonblock, NULL, T_SOLO | T_RAW | T_COLD, NULL },
-	{ "connect.nonblock", nonblock, NULL, T_SOLO | T_RAW | T_FAMILIES, NULL },
-	{ "connect.bad", bad, NULL, T_SOLO | T_RAW | T_COLD, NULL },
-	{ "connect.self", self, NULL, T_SOLO | T_RAW | T_TCP_OK, "one end claims both" },
-	{ "connect.backlog", backlog, NULL, T_SOLO | T_RAW, NULL },
-	{ "connect.data_before_accept", data_before_accept_a, data_before_accept_b, T_RAW, NULL },
-	{ "connect.closed_before_accept", closed_before_accept, NULL, T_SOLO | T_RAW | T_COLD,
-	  NULL },
-	{ "connect.addresses", addresses, NULL, T_SOLO | T_RAW, NULL },
-	{ "connect.peer_address", peer_address, NULL, T_SOLO | T_RAW | T_FAMILIES, NULL },
-	{ "connect.many", many_a, many_b, T_RAW | T_TCP_OK, "connections may be too short" },
-	{ "connect.again", again, NULL, T_SOLO | T_RAW, NULL },
-	{ "connect.listener_shutdown", listener_shutdown, NULL, T_SOLO | T_RAW | T_COLD, NULL },
-	{ "connect.reuse", reuse, NULL, T_SOLO | T_RAW, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"connect.dead", dead, NULL, T_SOLO | T_RAW | T_COLD | T_FAMILIES, NULL},
+	{"connect.dead_nonblock", dead_nonblock, NULL, T_SOLO | T_RAW | T_COLD, NULL},
+	{"connect.nonblock", nonblock, NULL, T_SOLO | T_RAW | T_FAMILIES, NULL},
+	{"connect.bad", bad, NULL, T_SOLO | T_RAW | T_COLD, NULL},
+	{"connect.self", self, NULL, T_SOLO | T_RAW | T_TCP_OK, "one end claims both"},
+	{"connect.backlog", backlog, NULL, T_SOLO | T_RAW, NULL},
+	{"connect.data_before_accept", data_before_accept_a, data_before_accept_b, T_RAW, NULL},
+	{"connect.closed_before_accept", closed_before_accept, NULL, T_SOLO | T_RAW | T_COLD, NULL},
+	{"connect.addresses", addresses, NULL, T_SOLO | T_RAW, NULL},
+	{"connect.peer_address", peer_address, NULL, T_SOLO | T_RAW | T_FAMILIES, NULL},
+	{"connect.many", many_a, many_b, T_RAW | T_TCP_OK, "connections may be too short"},
+	{"connect.again", again, NULL, T_SOLO | T_RAW, NULL},
+	{"connect.listener_shutdown", listener_shutdown, NULL, T_SOLO | T_RAW | T_COLD, NULL},
+	{"connect.reuse", reuse, NULL, T_SOLO | T_RAW, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

@@ -4,14 +4,14 @@
 
 static int add(int ep, int fd, unsigned int events, uint64_t data)
 {
-	struct epoll_event e = { events, { .u64 = data } };
+	struct epoll_event e = {events, {.u64 = data}};
 
 	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
 }
 
 static int mod(int ep, int fd, unsigned int events, uint64_t data)
 {
-	struct epoll_event e = { events, { .u64 = data } };
+	struct epoll_event e = {events, {.u64 = data}};
 
 	return epoll_ctl(ep, EPOLL_CTL_MOD, fd, &e);
 }
@@ -58,7 +58,7 @@ static void t_do(struct t *t, int what)
 static void obey(struct t *t)
 {
 	static __thread char buf[65536];
-	struct linger l = { 1, 0 };
+	struct linger l = {1, 0};
 	int what;
 
 	while ((what = t_hear(t)) > 0) {
@@ -133,7 +133,7 @@ static void edge_a(struct t *t)
 	wait_for(t, ep, 8, 10);
 	t_do(t, DO_WRITE);
 	wait_for(t, ep, 8, 1000);
-	wait_for(t, ep, 8, 20);	     /* once only */
+	wait_for(t, ep, 8, 20);	      /* once only */
 	TD(buf, read(t->fd, buf, 1)); /* reading a part does not re-arm */
 	wait_for(t, ep, 8, 20);
 	t_do(t, DO_WRITE); /* more data does */
@@ -317,7 +317,7 @@ static void wake_reset_a(struct t *t)
 static void errors_a(struct t *t)
 {
 	int ep = epoll_create1(0), file = open("/proc/self/status", O_RDONLY), p[2];
-	struct epoll_event e = { EPOLLIN, { .u64 = 1 } };
+	struct epoll_event e = {EPOLLIN, {.u64 = 1}};
 
 	if (pipe(p))
 		return;
@@ -380,7 +380,7 @@ static void del_add_a(struct t *t)
 	wait_for(t, ep, 8, 1000);
 	TD(buf, read(t->fd, buf, 100));
 	for (int i = 0; i < 100; i++) {
-		struct epoll_event e = { EPOLLIN, { .u64 = 3 } };
+		struct epoll_event e = {EPOLLIN, {.u64 = 3}};
 
 		if (epoll_ctl(ep, EPOLL_CTL_DEL, t->fd, NULL) ||
 		    epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, &e))
@@ -395,7 +395,7 @@ static void del_add_a(struct t *t)
 static void churn_a(struct t *t)
 {
 	int ep = epoll_create1(0), wrong = 0;
-	struct epoll_event e = { EPOLLOUT, { .u64 = 1 } };
+	struct epoll_event e = {EPOLLOUT, {.u64 = 1}};
 	char buf[8];
 
 	epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, &e);
@@ -415,7 +415,7 @@ static void churn_a(struct t *t)
 static void churn_b(struct t *t)
 {
 	int ep = epoll_create1(0), wrong = 0;
-	struct epoll_event e = { EPOLLIN | EPOLLET, { .u64 = 1 } };
+	struct epoll_event e = {EPOLLIN | EPOLLET, {.u64 = 1}};
 	char buf[8];
 
 	epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, &e);
@@ -500,21 +500,21 @@ static void many_b(struct t *t)
 }
 
 const struct t_case t_epoll_cases[] = {
-	{ "epoll.level", level_a, obey, T_FAMILIES, NULL },
-	{ "epoll.edge", edge_a, obey, T_FAMILIES, NULL },
-	{ "epoll.edge_out", edge_out_a, obey, 0, NULL },
-	{ "epoll.out_full", out_full_a, obey, 0, NULL },
-	{ "epoll.out_wake", out_wake_a, obey, 0, NULL },
-	{ "epoll.add_ready", add_ready_a, obey, 0, NULL },
-	{ "epoll.oneshot", oneshot_a, obey, 0, NULL },
-	{ "epoll.ends", ends_a, obey, 0, NULL },
-	{ "epoll.reset", reset_a, obey, 0, NULL },
-	{ "epoll.wake_reset", wake_reset_a, obey, 0, NULL },
-	{ "epoll.errors", errors_a, obey, 0, NULL },
-	{ "epoll.exclusive", exclusive_a, obey, 0, NULL },
-	{ "epoll.del_add", del_add_a, obey, 0, NULL },
-	{ "epoll.churn", churn_a, churn_b, 0, NULL },
-	{ "epoll.many", many_a, many_b, T_FAMILIES, NULL },
-	{ "epoll.fair", fair_a, many_b, 0, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"epoll.level", level_a, obey, T_FAMILIES, NULL},
+	{"epoll.edge", edge_a, obey, T_FAMILIES, NULL},
+	{"epoll.edge_out", edge_out_a, obey, 0, NULL},
+	{"epoll.out_full", out_full_a, obey, 0, NULL},
+	{"epoll.out_wake", out_wake_a, obey, 0, NULL},
+	{"epoll.add_ready", add_ready_a, obey, 0, NULL},
+	{"epoll.oneshot", oneshot_a, obey, 0, NULL},
+	{"epoll.ends", ends_a, obey, 0, NULL},
+	{"epoll.reset", reset_a, obey, 0, NULL},
+	{"epoll.wake_reset", wake_reset_a, obey, 0, NULL},
+	{"epoll.errors", errors_a, obey, 0, NULL},
+	{"epoll.exclusive", exclusive_a, obey, 0, NULL},
+	{"epoll.del_add", del_add_a, obey, 0, NULL},
+	{"epoll.churn", churn_a, churn_b, 0, NULL},
+	{"epoll.many", many_a, many_b, T_FAMILIES, NULL},
+	{"epoll.fair", fair_a, many_b, 0, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

@@ -4,7 +4,7 @@
 
 static int add(int ep, int fd, unsigned int events, uint64_t data)
 {
-	struct epoll_event e = { events, { .u64 = data } };
+	struct epoll_event e = {events, {.u64 = data}};
 
 	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
 }
@@ -12,7 +12,7 @@ static int add(int ep, int fd, unsigned int events, uint64_t data)
 static int wait_for(struct t *t, int ep, int timeout_ms)
 {
 	struct epoll_event e[16];
-	unsigned int seen[16] = { 0 };
+	unsigned int seen[16] = {0};
 	char text[400] = "";
 	int n = epoll_wait(ep, e, 16, timeout_ms);
 
@@ -104,7 +104,7 @@ static void nested_edge_a(struct t *t)
 static void set_is_readable_a(struct t *t)
 {
 	int ep = epoll_create1(0);
-	struct timeval tv = { 5, 0 };
+	struct timeval tv = {5, 0};
 	char buf[100];
 	fd_set r;
 
@@ -170,7 +170,7 @@ static void close_in_set(struct t *t)
 static void dup_in_set(struct t *t)
 {
 	int ep = epoll_create1(0), other = dup(t->fd), fd = t->fd;
-	struct epoll_event e = { EPOLLIN, { .u64 = 3 } };
+	struct epoll_event e = {EPOLLIN, {.u64 = 3}};
 	char buf[8];
 
 	T(add(ep, fd, EPOLLIN, 1));
@@ -225,7 +225,7 @@ static void before_connect(struct t *t)
 	struct sockaddr_storage sa;
 	int port, listener = t_listen(t, &port), ep = epoll_create1(0), fd, peer;
 	socklen_t len = t_address(t, port, &sa);
-	struct epoll_event e = { EPOLLIN, { .u64 = 2 } };
+	struct epoll_event e = {EPOLLIN, {.u64 = 2}};
 	char buf[8];
 
 	fd = t_socket(t);
@@ -300,7 +300,7 @@ static void mixed_a(struct t *t)
 {
 	int ep = epoll_create1(0), timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
 	int event = eventfd(0, EFD_NONBLOCK), p[2], port, listener = t_listen(t, &port), client;
-	struct itimerspec soon = { { 0, 0 }, { 0, 20000000 } };
+	struct itimerspec soon = {{0, 0}, {0, 20000000}};
 	uint64_t one = 1;
 	char buf[8];
 
@@ -344,7 +344,7 @@ static void mixed_a(struct t *t)
 static void pwait_a(struct t *t)
 {
 	int ep = epoll_create1(0);
-	struct timespec ts = { 0, 20000000 };
+	struct timespec ts = {0, 20000000};
 	struct epoll_event e;
 	sigset_t block, open;
 
@@ -450,7 +450,7 @@ static void *wait_thread(void *arg)
 static void threads_oneshot_a(struct t *t)
 {
 	int ep = epoll_create1(0);
-	struct waiting w[2] = { { ep, 0 }, { ep, 0 } };
+	struct waiting w[2] = {{ep, 0}, {ep, 0}};
 	pthread_t thread[2];
 
 	T(add(ep, t->fd, EPOLLIN | EPOLLONESHOT, 1));
@@ -468,7 +468,7 @@ static void threads_oneshot_a(struct t *t)
 static void threads_edge_a(struct t *t)
 {
 	int ep = epoll_create1(0);
-	struct waiting w[2] = { { ep, 0 }, { ep, 0 } };
+	struct waiting w[2] = {{ep, 0}, {ep, 0}};
 	pthread_t thread[2];
 
 	T(add(ep, t->fd, EPOLLIN | EPOLLET, 1));
@@ -486,7 +486,7 @@ static void threads_edge_a(struct t *t)
 static void add_while_waiting_a(struct t *t)
 {
 	int ep = epoll_create1(0);
-	struct waiting w = { ep, 0 };
+	struct waiting w = {ep, 0};
 	pthread_t thread;
 
 	get_data(t);
@@ -502,8 +502,8 @@ static void add_while_waiting_a(struct t *t)
 static void mod_while_waiting_a(struct t *t)
 {
 	int ep = epoll_create1(0);
-	struct waiting w = { ep, 0 };
-	struct epoll_event e = { EPOLLIN | EPOLLOUT, { .u64 = 1 } };
+	struct waiting w = {ep, 0};
+	struct epoll_event e = {EPOLLIN | EPOLLOUT, {.u64 = 1}};
 	pthread_t thread;
 
 	T(add(ep, t->fd, EPOLLIN, 1));
@@ -587,25 +587,25 @@ static void server_b(struct t *t)
 }
 
 const struct t_case t_epoll_more_cases[] = {
-	{ "epoll.nested", nested_a, writer_b, 0, NULL },
-	{ "epoll.nested_edge", nested_edge_a, writer_b, 0, NULL },
-	{ "epoll.set_is_readable", set_is_readable_a, writer_b, 0, NULL },
-	{ "epoll.several", several_a, writer_b, 0, NULL },
-	{ "epoll.close_in_set", close_in_set, NULL, T_SOLO, NULL },
-	{ "epoll.dup_in_set", dup_in_set, NULL, T_SOLO, NULL },
-	{ "epoll.dup_reused", dup_reused, NULL, T_SOLO, NULL },
-	{ "epoll.dup_set", dup_set, NULL, T_SOLO, NULL },
-	{ "epoll.before_connect", before_connect, NULL, T_SOLO | T_RAW, NULL },
-	{ "epoll.long_stay", long_stay_a, long_stay_b, T_FAMILIES, NULL },
-	{ "epoll.mixed", mixed_a, writer_b, 0, NULL },
-	{ "epoll.pwait", pwait_a, writer_b, T_NO_THREAD, NULL },
-	{ "epoll.eintr", eintr_a, writer_b, T_NO_THREAD, NULL },
-	{ "epoll.fork_set", fork_set_a, writer_b, T_NO_THREAD, NULL },
-	{ "epoll.fork_adds", fork_adds_a, writer_b, T_NO_THREAD, NULL },
-	{ "epoll.threads_oneshot", threads_oneshot_a, writer_b, 0, NULL },
-	{ "epoll.threads_edge", threads_edge_a, writer_b, 0, NULL },
-	{ "epoll.add_while_waiting", add_while_waiting_a, writer_b, 0, NULL },
-	{ "epoll.mod_while_waiting", mod_while_waiting_a, writer_b, 0, NULL },
-	{ "epoll.server", server_a, server_b, T_RAW, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"epoll.nested", nested_a, writer_b, 0, NULL},
+	{"epoll.nested_edge", nested_edge_a, writer_b, 0, NULL},
+	{"epoll.set_is_readable", set_is_readable_a, writer_b, 0, NULL},
+	{"epoll.several", several_a, writer_b, 0, NULL},
+	{"epoll.close_in_set", close_in_set, NULL, T_SOLO, NULL},
+	{"epoll.dup_in_set", dup_in_set, NULL, T_SOLO, NULL},
+	{"epoll.dup_reused", dup_reused, NULL, T_SOLO, NULL},
+	{"epoll.dup_set", dup_set, NULL, T_SOLO, NULL},
+	{"epoll.before_connect", before_connect, NULL, T_SOLO | T_RAW, NULL},
+	{"epoll.long_stay", long_stay_a, long_stay_b, T_FAMILIES, NULL},
+	{"epoll.mixed", mixed_a, writer_b, 0, NULL},
+	{"epoll.pwait", pwait_a, writer_b, T_NO_THREAD, NULL},
+	{"epoll.eintr", eintr_a, writer_b, T_NO_THREAD, NULL},
+	{"epoll.fork_set", fork_set_a, writer_b, T_NO_THREAD, NULL},
+	{"epoll.fork_adds", fork_adds_a, writer_b, T_NO_THREAD, NULL},
+	{"epoll.threads_oneshot", threads_oneshot_a, writer_b, 0, NULL},
+	{"epoll.threads_edge", threads_edge_a, writer_b, 0, NULL},
+	{"epoll.add_while_waiting", add_while_waiting_a, writer_b, 0, NULL},
+	{"epoll.mod_while_waiting", mod_while_waiting_a, writer_b, 0, NULL},
+	{"epoll.server", server_a, server_b, T_RAW, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

@@ -102,7 +102,7 @@ static void inetd_vfork_a(struct t *t)
 
 static void inetd_empty_environment_a(struct t *t)
 {
-	char *const argv[] = { (char *)"cat", NULL }, *const none[] = { NULL };
+	char *const argv[] = {(char *)"cat", NULL}, *const none[] = {NULL};
 	pid_t pid = fork();
 
 	if (pid == 0) {
@@ -118,7 +118,7 @@ static void inetd_empty_environment_a(struct t *t)
 static void spawn_a(struct t *t)
 {
 	posix_spawn_file_actions_t actions;
-	char *const argv[] = { (char *)"cat", NULL };
+	char *const argv[] = {(char *)"cat", NULL};
 	pid_t pid = -1;
 
 	posix_spawn_file_actions_init(&actions);
@@ -260,15 +260,15 @@ static void exec_missing_b(struct t *t)
 }
 
 const struct t_case t_exec_cases[] = {
-	{ "exec.self", self_a, self_b, T_NO_THREAD | T_FAMILIES, NULL },
-	{ "exec.inetd", inetd_a, client_b, T_NO_THREAD, NULL },
-	{ "exec.inetd_vfork", inetd_vfork_a, client_b, T_NO_THREAD, NULL },
-	{ "exec.inetd_empty_environment", inetd_empty_environment_a, client_b, T_NO_THREAD, NULL },
-	{ "exec.spawn", spawn_a, client_b, T_NO_THREAD, NULL },
-	{ "exec.shell", shell_a, client_b, T_NO_THREAD, NULL },
-	{ "exec.cloexec", cloexec_a, cloexec_b, T_NO_THREAD, NULL },
-	{ "exec.cloexec_end", cloexec_end_a, cloexec_end_b, T_NO_THREAD, NULL },
-	{ "exec.close_all", close_all_a, close_all_b, T_NO_THREAD, NULL },
-	{ "exec.missing", exec_missing_a, exec_missing_b, T_NO_THREAD, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"exec.self", self_a, self_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"exec.inetd", inetd_a, client_b, T_NO_THREAD, NULL},
+	{"exec.inetd_vfork", inetd_vfork_a, client_b, T_NO_THREAD, NULL},
+	{"exec.inetd_empty_environment", inetd_empty_environment_a, client_b, T_NO_THREAD, NULL},
+	{"exec.spawn", spawn_a, client_b, T_NO_THREAD, NULL},
+	{"exec.shell", shell_a, client_b, T_NO_THREAD, NULL},
+	{"exec.cloexec", cloexec_a, cloexec_b, T_NO_THREAD, NULL},
+	{"exec.cloexec_end", cloexec_end_a, cloexec_end_b, T_NO_THREAD, NULL},
+	{"exec.close_all", close_all_a, close_all_b, T_NO_THREAD, NULL},
+	{"exec.missing", exec_missing_a, exec_missing_b, T_NO_THREAD, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

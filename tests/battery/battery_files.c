@@ -110,7 +110,7 @@ static void splice_a(struct t *t)
 	T(splice(t->fd, NULL, p[1], NULL, 100, SPLICE_F_NONBLOCK));
 	T(splice(t->fd, NULL, p[1], NULL, 100, 0));
 	t_nonblock(t->fd, false);
-	T(splice(t->fd, &(off_t){ 0 }, p[1], NULL, 100, 0));
+	T(splice(t->fd, &(off_t){0}, p[1], NULL, 100, 0));
 	t_sync(t);
 	T(splice(t->fd, NULL, p[1], NULL, 100, 0)); /* waits */
 	TD(buf, read(p[0], buf, 100));
@@ -145,7 +145,7 @@ static void tee_a(struct t *t)
 	TD(buf, read(q[0], buf, 100));
 	T(tee(p[0], t->fd, 100, 0));
 	T(tee(t->fd, q[1], 100, 0));
-	T(vmsplice(q[1], &(struct iovec){ buf, 4 }, 1, 0));
+	T(vmsplice(q[1], &(struct iovec){buf, 4}, 1, 0));
 	T(splice(q[0], NULL, t->fd, NULL, 4, SPLICE_F_MORE));
 }
 
@@ -276,7 +276,7 @@ static void http_b(struct t *t)
 static void v2_a(struct t *t)
 {
 	char buf[100];
-	struct iovec v = { buf, 100 };
+	struct iovec v = {buf, 100};
 
 	t_sync(t);
 	T(preadv2(t->fd, &v, 1, -1, 0));
@@ -300,13 +300,13 @@ static void v2_b(struct t *t)
 }
 
 const struct t_case t_files_cases[] = {
-	{ "files.sendfile", sendfile_a, sendfile_b, T_NO_THREAD | T_FAMILIES, NULL },
-	{ "files.sendfile_full", sendfile_full_a, sendfile_full_b, 0, NULL },
-	{ "files.splice", splice_a, splice_b, 0, NULL },
-	{ "files.tee", tee_a, tee_b, 0, NULL },
-	{ "files.splice_bulk", splice_bulk_a, splice_bulk_b, 0, NULL },
-	{ "files.stdio", stdio_a, stdio_b, 0, NULL },
-	{ "files.http", http_a, http_b, 0, NULL },
-	{ "files.v2", v2_a, v2_b, 0, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"files.sendfile", sendfile_a, sendfile_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"files.sendfile_full", sendfile_full_a, sendfile_full_b, 0, NULL},
+	{"files.splice", splice_a, splice_b, 0, NULL},
+	{"files.tee", tee_a, tee_b, 0, NULL},
+	{"files.splice_bulk", splice_bulk_a, splice_bulk_b, 0, NULL},
+	{"files.stdio", stdio_a, stdio_b, 0, NULL},
+	{"files.http", http_a, http_b, 0, NULL},
+	{"files.v2", v2_a, v2_b, 0, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

@@ -330,10 +330,12 @@ static void shared_listener_b(struct t *t)
 
 static void send_fd(int sock, int fd)
 {
-	char control[CMSG_SPACE(sizeof(int))] = { 0 }, c = 'f';
-	struct iovec v = { &c, 1 };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control,
-			    .msg_controllen = sizeof(control) };
+	char control[CMSG_SPACE(sizeof(int))] = {0}, c = 'f';
+	struct iovec v = {&c, 1};
+	struct msghdr m = {.msg_iov = &v,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof(control)};
 	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
 
 	h->cmsg_level = SOL_SOCKET;
@@ -346,9 +348,11 @@ static void send_fd(int sock, int fd)
 static int recv_fd(int sock)
 {
 	char control[CMSG_SPACE(sizeof(int))], c;
-	struct iovec v = { &c, 1 };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control,
-			    .msg_controllen = sizeof(control) };
+	struct iovec v = {&c, 1};
+	struct msghdr m = {.msg_iov = &v,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof(control)};
 	int fd = -1;
 
 	if (recvmsg(sock, &m, 0) == 1 && CMSG_FIRSTHDR(&m))
@@ -371,14 +375,14 @@ static void passed_a(struct t *t)
 		ask(t, "passed on");
 		T(write(sv[1], "x", 1));
 		t->fd = recv_fd(sv[1]);
-		T(t->fd);
+		t_log(t, "no more: %d", t->fd);
 		_exit(0);
 	}
 	close(sv[1]);
 	t->fd = t_open(t);
 	ask(t, "before");
 	send_fd(sv[0], t->fd);
-	T(read(sv[0], &(char){ 0 }, 1));
+	T(read(sv[0], &(char){0}, 1));
 	ask(t, "after");
 	T(close(t->fd));
 	close(sv[0]);
@@ -430,20 +434,20 @@ static void pidfd_getfd_a(struct t *t)
 }
 
 const struct t_case t_fork_cases[] = {
-	{ "fork.child_uses", child_uses_a, echo_b, T_NO_THREAD | T_FAMILIES, NULL },
-	{ "fork.both_use", both_use_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.split_work", split_work_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.parent_closes", parent_closes_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.child_closes", child_closes_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.child_shuts", child_shuts_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.flags_shared", flags_shared_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.killed_child", killed_child_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.grandchild", grandchild_a, grandchild_b, T_NO_THREAD, NULL },
-	{ "fork.threaded_parent", threaded_parent_a, echo_b, T_NO_THREAD, NULL },
-	{ "fork.server", server_a, server_b, T_NO_THREAD | T_RAW | T_FAMILIES, NULL },
-	{ "fork.shared_listener", shared_listener_a, shared_listener_b, T_NO_THREAD | T_RAW, NULL },
-	{ "fork.passed", passed_a, passed_b, T_NO_THREAD | T_RAW, NULL },
-	{ "fork.passed_in_flight", passed_in_flight, NULL, T_SOLO, NULL },
-	{ "fork.pidfd_getfd", pidfd_getfd_a, echo_b, T_NO_THREAD, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"fork.child_uses", child_uses_a, echo_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"fork.both_use", both_use_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.split_work", split_work_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.parent_closes", parent_closes_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.child_closes", child_closes_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.child_shuts", child_shuts_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.flags_shared", flags_shared_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.killed_child", killed_child_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.grandchild", grandchild_a, grandchild_b, T_NO_THREAD, NULL},
+	{"fork.threaded_parent", threaded_parent_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.server", server_a, server_b, T_NO_THREAD | T_RAW | T_FAMILIES, NULL},
+	{"fork.shared_listener", shared_listener_a, shared_listener_b, T_NO_THREAD | T_RAW, NULL},
+	{"fork.passed", passed_a, passed_b, T_NO_THREAD | T_RAW, NULL},
+	{"fork.passed_in_flight", passed_in_flight, NULL, T_SOLO, NULL},
+	{"fork.pidfd_getfd", pidfd_getfd_a, echo_b, T_NO_THREAD, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

@@ -12,8 +12,8 @@ static volatile nfds_t one = 1;
 static void checked_a(struct t *t)
 {
 	char buf[100];
-	struct pollfd p[2] = { { t->fd, POLLIN, 0 } };
-	struct timespec ts = { 2, 0 };
+	struct pollfd p[2] = {{t->fd, POLLIN, 0}};
+	struct timespec ts = {2, 0};
 
 	for (int i = 0; i < 4; i++) {
 		t_sync(t);
@@ -41,6 +41,6 @@ static void checked_b(struct t *t)
 }
 
 const struct t_case t_fortify_cases[] = {
-	{ "fortify.checked", checked_a, checked_b, 0, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"fortify.checked", checked_a, checked_b, 0, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

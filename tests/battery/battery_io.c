@@ -36,8 +36,8 @@ static void read_write_b(struct t *t)
 static void vector_a(struct t *t)
 {
 	char one[] = "one", two[] = "twotwo", in1[4], in2[1], in3[100];
-	struct iovec out[] = { { one, 3 }, { NULL, 0 }, { two, 6 }, { two, 0 } };
-	struct iovec in[] = { { in1, 4 }, { NULL, 0 }, { in2, 1 }, { in3, 100 } };
+	struct iovec out[] = {{one, 3}, {NULL, 0}, {two, 6}, {two, 0}};
+	struct iovec in[] = {{in1, 4}, {NULL, 0}, {in2, 1}, {in3, 100}};
 
 	T(writev(t->fd, out, 4));
 	TD(in1, readv(t->fd, in, 1));
@@ -67,7 +67,7 @@ static void many_pieces_a(struct t *t)
 
 	t_fill(bytes, sizeof(bytes), 0, 1);
 	for (int i = 0; i < 1025; i++)
-		v[i] = (struct iovec){ bytes + i, 1 };
+		v[i] = (struct iovec){bytes + i, 1};
 	T(writev(t->fd, v, 1025));
 	T(writev(t->fd, v, 1024));
 }
@@ -79,7 +79,7 @@ static void many_pieces_b(struct t *t)
 
 	t_sync(t);
 	for (int i = 0; i < 1024; i++)
-		v[i] = (struct iovec){ bytes + i, 1 };
+		v[i] = (struct iovec){bytes + i, 1};
 	TD(bytes, readv(t->fd, v, 1024));
 }
 
@@ -118,8 +118,8 @@ static void to_from_b(struct t *t)
 static void msg_a(struct t *t)
 {
 	char one[] = "sendmsg ", two[] = "pieces";
-	struct iovec v[] = { { one, 8 }, { two, 6 } };
-	struct msghdr m = { .msg_iov = v, .msg_iovlen = 2 };
+	struct iovec v[] = {{one, 8}, {two, 6}};
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
 
 	T(sendmsg(t->fd, &m, 0));
 	m.msg_iovlen = 0;
@@ -135,8 +135,8 @@ static void msg_b(struct t *t)
 {
 	struct sockaddr_storage sa;
 	char one[4], two[100], control[64];
-	struct iovec v[] = { { one, 4 }, { two, 100 } };
-	struct msghdr m = { &sa, sizeof(sa), v, 2, control, sizeof(control), 0x55 };
+	struct iovec v[] = {{one, 4}, {two, 100}};
+	struct msghdr m = {&sa, sizeof(sa), v, 2, control, sizeof(control), 0x55};
 
 	t_sync(t);
 	T(recvmsg(t->fd, &m, 0));
@@ -153,8 +153,8 @@ static void msg_b(struct t *t)
 
 static void mmsg_a(struct t *t)
 {
-	char text[3][8] = { "first", "second", "third" };
-	struct iovec v[3] = { { text[0], 5 }, { text[1], 6 }, { text[2], 5 } };
+	char text[3][8] = {"first", "second", "third"};
+	struct iovec v[3] = {{text[0], 5}, {text[1], 6}, {text[2], 5}};
 	struct mmsghdr m[3];
 
 	memset(m, 0, sizeof(m));
@@ -173,12 +173,12 @@ static void mmsg_b(struct t *t)
 	char text[4][5];
 	struct iovec v[4];
 	struct mmsghdr m[4];
-	struct timespec limit = { 1, 0 };
+	struct timespec limit = {1, 0};
 
 	memset(m, 0, sizeof(m));
 	memset(text, 0, sizeof(text));
 	for (int i = 0; i < 4; i++) {
-		v[i] = (struct iovec){ text[i], 5 };
+		v[i] = (struct iovec){text[i], 5};
 		m[i].msg_hdr.msg_iov = &v[i];
 		m[i].msg_hdr.msg_iovlen = 1;
 	}
@@ -281,7 +281,7 @@ static void uneven(char *buf, size_t total, struct iovec *v)
 
 		if (i == PIECES - 1 || n > total - at)
 			n = total - at;
-		v[i] = (struct iovec){ buf + at, n };
+		v[i] = (struct iovec){buf + at, n};
 		at += n;
 	}
 }
@@ -302,7 +302,7 @@ static void large_pieces_b(struct t *t)
 {
 	char *buf = malloc(MIB);
 	struct iovec v[PIECES];
-	struct msghdr m = { .msg_iov = v, .msg_iovlen = PIECES };
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = PIECES};
 
 	uneven(buf, MIB, v);
 	TD(buf, recvmsg(t->fd, &m, MSG_WAITALL));
@@ -620,7 +620,7 @@ static void fault_a(struct t *t)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct iovec v = { (char *)8, 8 };
+	struct iovec v = {(char *)8, 8};
 
 	mprotect(p + page, page, PROT_NONE);
 	T(write(t->fd, (void *)8, 5));
@@ -650,7 +650,7 @@ static void fault_b(struct t *t)
 static void bad_args(struct t *t)
 {
 	char buf[8];
-	struct iovec v = { buf, (size_t)-1 };
+	struct iovec v = {buf, (size_t)-1};
 	off_t at = 0;
 
 	T(read(-1, buf, 8));
@@ -692,30 +692,30 @@ static void one_thread(struct t *t)
 }
 
 const struct t_case t_io_cases[] = {
-	{ "io.read_write", read_write_a, read_write_b, T_FAMILIES, NULL },
-	{ "io.readv_writev", vector_a, vector_b, 0, NULL },
-	{ "io.many_pieces", many_pieces_sync_a, many_pieces_b, 0, NULL },
-	{ "io.sendto_recvfrom", to_from_a, to_from_b, T_FAMILIES, NULL },
-	{ "io.sendmsg_recvmsg", msg_a, msg_b, T_FAMILIES, NULL },
-	{ "io.sendmmsg_recvmmsg", mmsg_a, mmsg_b, 0, NULL },
-	{ "io.zero_length", zero_a, zero_b, 0, NULL },
-	{ "io.bytewise", bytewise_a, bytewise_b, 0, NULL },
-	{ "io.large", large_a, large_b, T_FAMILIES, NULL },
-	{ "io.whole", whole_a, whole_b, 0, NULL },
-	{ "io.large_pieces", large_pieces_a, large_pieces_b, 0, NULL },
-	{ "io.duplex", duplex, duplex, T_FAMILIES, NULL },
-	{ "io.echo_sizes", echo_sizes_a, echo_sizes_b, 0, NULL },
-	{ "io.peek", peek_a, peek_b, 0, NULL },
-	{ "io.waitall", waitall_a, waitall_b, 0, NULL },
-	{ "io.dontwait", dontwait_a, dontwait_b, 0, NULL },
-	{ "io.nonblock", nonblock_a, nonblock_b, 0, NULL },
-	{ "io.trunc", trunc_a, trunc_b, 0, NULL },
-	{ "io.more", more_a, more_b, 0, NULL },
-	{ "io.urgent", urgent_a, urgent_b, 0, NULL },
-	{ "io.fionread", fionread_a, fionread_b, 0, NULL },
-	{ "io.siocoutq", outq_a, outq_b, 0, NULL },
-	{ "io.fault", fault_a, fault_b, 0, NULL },
-	{ "io.bad_args", bad_args, NULL, T_SOLO, NULL },
-	{ "io.one_thread", one_thread, NULL, T_SOLO | T_FAMILIES, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"io.read_write", read_write_a, read_write_b, T_FAMILIES, NULL},
+	{"io.readv_writev", vector_a, vector_b, 0, NULL},
+	{"io.many_pieces", many_pieces_sync_a, many_pieces_b, 0, NULL},
+	{"io.sendto_recvfrom", to_from_a, to_from_b, T_FAMILIES, NULL},
+	{"io.sendmsg_recvmsg", msg_a, msg_b, T_FAMILIES, NULL},
+	{"io.sendmmsg_recvmmsg", mmsg_a, mmsg_b, 0, NULL},
+	{"io.zero_length", zero_a, zero_b, 0, NULL},
+	{"io.bytewise", bytewise_a, bytewise_b, 0, NULL},
+	{"io.large", large_a, large_b, T_FAMILIES, NULL},
+	{"io.whole", whole_a, whole_b, 0, NULL},
+	{"io.large_pieces", large_pieces_a, large_pieces_b, 0, NULL},
+	{"io.duplex", duplex, duplex, T_FAMILIES, NULL},
+	{"io.echo_sizes", echo_sizes_a, echo_sizes_b, 0, NULL},
+	{"io.peek", peek_a, peek_b, 0, NULL},
+	{"io.waitall", waitall_a, waitall_b, 0, NULL},
+	{"io.dontwait", dontwait_a, dontwait_b, 0, NULL},
+	{"io.nonblock", nonblock_a, nonblock_b, 0, NULL},
+	{"io.trunc", trunc_a, trunc_b, 0, NULL},
+	{"io.more", more_a, more_b, 0, NULL},
+	{"io.urgent", urgent_a, urgent_b, 0, NULL},
+	{"io.fionread", fionread_a, fionread_b, 0, NULL},
+	{"io.siocoutq", outq_a, outq_b, 0, NULL},
+	{"io.fault", fault_a, fault_b, 0, NULL},
+	{"io.bad_args", bad_args, NULL, T_SOLO, NULL},
+	{"io.one_thread", one_thread, NULL, T_SOLO | T_FAMILIES, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

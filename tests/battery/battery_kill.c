@@ -149,7 +149,7 @@ static void while_polling_a(struct t *t)
 
 static void epoll_once(struct t *t, unsigned int events)
 {
-	struct epoll_event e = { events, { .u64 = 1 } };
+	struct epoll_event e = {events, {.u64 = 1}};
 	int ep = epoll_create1(0), n;
 
 	epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, &e);
@@ -292,24 +292,24 @@ static void stopped_b(struct t *t)
 }
 
 const struct t_case t_kill_cases[] = {
-	{ "kill.idle", idle_a, idle_b, T_NO_THREAD | T_FAMILIES, NULL },
-	{ "kill.data", idle_a, data_b, T_NO_THREAD, NULL },
-	{ "kill.much_data", much_data_a, much_data_b, T_NO_THREAD, NULL },
-	{ "kill.unread", unread_a, unread_b, T_NO_THREAD, NULL },
-	{ "kill.in_read", in_read_a, in_read_b, T_NO_THREAD, NULL },
-	{ "kill.in_write", in_write_a, in_write_b, T_NO_THREAD, NULL },
-	{ "kill.while_writing", while_writing_a, idle_b, T_NO_THREAD, NULL },
-	{ "kill.while_reading", while_reading_a, idle_b, T_NO_THREAD, NULL },
-	{ "kill.while_polling", while_polling_a, idle_b, T_NO_THREAD, NULL },
-	{ "kill.while_in_epoll", while_in_epoll_a, idle_b, T_NO_THREAD, NULL },
-	{ "kill.while_in_epoll_edge", while_in_epoll_edge_a, idle_b, T_NO_THREAD, NULL },
-	{ "kill.unread_while_polling", unread_while_polling_a, unread_b, T_NO_THREAD, NULL },
-	{ "kill.child_left", child_left_a, child_left_b, T_NO_THREAD, NULL },
-	{ "kill.exit", exit_a, exit_b, T_NO_THREAD, NULL },
-	{ "kill.fast_exit", exit_a, fast_exit_b, T_NO_THREAD, NULL },
-	{ "kill.abort", exit_a, abort_b, T_NO_THREAD, NULL },
-	{ "kill.exit_at_once", exit_at_once_a, exit_at_once_b, T_NO_THREAD, NULL },
-	{ "kill.self", exit_at_once_a, kill_self_b, T_NO_THREAD, NULL },
-	{ "kill.stopped", stopped_a, stopped_b, T_NO_THREAD, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"kill.idle", idle_a, idle_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"kill.data", idle_a, data_b, T_NO_THREAD, NULL},
+	{"kill.much_data", much_data_a, much_data_b, T_NO_THREAD, NULL},
+	{"kill.unread", unread_a, unread_b, T_NO_THREAD, NULL},
+	{"kill.in_read", in_read_a, in_read_b, T_NO_THREAD, NULL},
+	{"kill.in_write", in_write_a, in_write_b, T_NO_THREAD, NULL},
+	{"kill.while_writing", while_writing_a, idle_b, T_NO_THREAD, NULL},
+	{"kill.while_reading", while_reading_a, idle_b, T_NO_THREAD, NULL},
+	{"kill.while_polling", while_polling_a, idle_b, T_NO_THREAD, NULL},
+	{"kill.while_in_epoll", while_in_epoll_a, idle_b, T_NO_THREAD, NULL},
+	{"kill.while_in_epoll_edge", while_in_epoll_edge_a, idle_b, T_NO_THREAD, NULL},
+	{"kill.unread_while_polling", unread_while_polling_a, unread_b, T_NO_THREAD, NULL},
+	{"kill.child_left", child_left_a, child_left_b, T_NO_THREAD, NULL},
+	{"kill.exit", exit_a, exit_b, T_NO_THREAD, NULL},
+	{"kill.fast_exit", exit_a, fast_exit_b, T_NO_THREAD, NULL},
+	{"kill.abort", exit_a, abort_b, T_NO_THREAD, NULL},
+	{"kill.exit_at_once", exit_at_once_a, exit_at_once_b, T_NO_THREAD, NULL},
+	{"kill.self", exit_at_once_a, kill_self_b, T_NO_THREAD, NULL},
+	{"kill.stopped", stopped_a, stopped_b, T_NO_THREAD, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

@@ -152,13 +152,13 @@ static void refused(struct t *t)
 	T(setsockopt(t->fd, SOL_SOCKET, SO_KEEPALIVE, &value, 1));
 	T(setsockopt(t->fd, SOL_SOCKET, SO_KEEPALIVE, (void *)8, sizeof(value)));
 	T(setsockopt(t->fd, SOL_SOCKET, SO_TYPE, &value, sizeof(value)));
-	T(setsockopt(t->fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){ -1 }, sizeof(int)));
+	T(setsockopt(t->fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){-1}, sizeof(int)));
 	T(setsockopt(t->fd, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value)));
 	len = 2;
 	T(getsockopt(t->fd, SOL_SOCKET, SO_TYPE, &value, &len));
 	t_log(t, "length %u", len);
 	T(getsockopt(t->fd, SOL_SOCKET, SO_TYPE, &value, NULL));
-	T(getsockopt(t->fd, SOL_SOCKET, SO_TYPE, (void *)8, &(socklen_t){ 4 }));
+	T(getsockopt(t->fd, SOL_SOCKET, SO_TYPE, (void *)8, &(socklen_t){4}));
 	T(getsockopt(-1, SOL_SOCKET, SO_TYPE, &value, &len));
 	T(ioctl(t->fd, 0x5401 /* TCGETS */, &value));
 	exchange(t);
@@ -263,7 +263,7 @@ static void numbers(struct t *t)
 	T(fcntl(102, F_GETFD));
 	T(fcntl(t->fd, F_DUPFD, 1 << 30));
 	free1 = lowest();
-	t_log(t, "pipe: lowest %d", pipe((int[2]){ 0, 0 }) == 0 && lowest() == free1 + 2);
+	t_log(t, "pipe: lowest %d", pipe((int[2]){0, 0}) == 0 && lowest() == free1 + 2);
 	exchange(t);
 }
 
@@ -321,17 +321,17 @@ static void dup_over(struct t *t)
 }
 
 const struct t_case t_options_cases[] = {
-	{ "options.plain", plain, NULL, T_SOLO | T_FAMILIES, NULL },
-	{ "options.buffers", buffers, NULL, T_SOLO, NULL },
-	{ "options.small_buffers", small_buffers_a, small_buffers_b, 0, NULL },
-	{ "options.cork", cork_a, cork_b, 0, NULL },
-	{ "options.kinds", kinds, NULL, T_SOLO | T_FAMILIES, NULL },
-	{ "options.tcp_info", tcp_info, NULL, T_SOLO, NULL },
-	{ "options.refused", refused, NULL, T_SOLO, NULL },
-	{ "options.flags", flags, NULL, T_SOLO, NULL },
-	{ "options.accepted_flags", accepted_flags, NULL, T_SOLO, NULL },
-	{ "options.numbers", numbers, NULL, T_SOLO, NULL },
-	{ "options.dups", dups, NULL, T_SOLO, NULL },
-	{ "options.dup_over", dup_over, NULL, T_SOLO, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"options.plain", plain, NULL, T_SOLO | T_FAMILIES, NULL},
+	{"options.buffers", buffers, NULL, T_SOLO, NULL},
+	{"options.small_buffers", small_buffers_a, small_buffers_b, 0, NULL},
+	{"options.cork", cork_a, cork_b, 0, NULL},
+	{"options.kinds", kinds, NULL, T_SOLO | T_FAMILIES, NULL},
+	{"options.tcp_info", tcp_info, NULL, T_SOLO, NULL},
+	{"options.refused", refused, NULL, T_SOLO, NULL},
+	{"options.flags", flags, NULL, T_SOLO, NULL},
+	{"options.accepted_flags", accepted_flags, NULL, T_SOLO, NULL},
+	{"options.numbers", numbers, NULL, T_SOLO, NULL},
+	{"options.dups", dups, NULL, T_SOLO, NULL},
+	{"options.dup_over", dup_over, NULL, T_SOLO, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

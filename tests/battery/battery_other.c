@@ -30,13 +30,13 @@ static void udp(struct t *t)
 
 static void unix_stream(struct t *t)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	int listener = socket(AF_UNIX, SOCK_STREAM, 0), a = socket(AF_UNIX, SOCK_STREAM, 0), b;
 	char buf[100];
 
 	T(bind(listener, (struct sockaddr *)&sa, sizeof(sa_family_t))); /* a name of its own */
 	T(listen(listener, 5));
-	getsockname(listener, (struct sockaddr *)&sa, &(socklen_t){ sizeof(sa) });
+	getsockname(listener, (struct sockaddr *)&sa, &(socklen_t){sizeof(sa)});
 	T(connect(a, (struct sockaddr *)&sa, sizeof(sa_family_t) + 6));
 	b = accept(listener, NULL, NULL);
 	for (int i = 0; i < 20; i++)
@@ -52,7 +52,7 @@ static void unix_stream(struct t *t)
 
 static void pairs(struct t *t)
 {
-	static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET };
+	static const int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
 	char buf[100];
 	int sv[2], p[2];
 
@@ -89,11 +89,11 @@ static void files(struct t *t)
 	T(write(fd, "0123456789", 10));
 	T(lseek(fd, 2, SEEK_SET));
 	TD(buf, read(fd, buf, 3));
-	T(readv(fd, &(struct iovec){ buf, 2 }, 1));
+	T(readv(fd, &(struct iovec){buf, 2}, 1));
 	T(ftruncate(fd, 4));
 	T(read(fd, buf, 100));
 	T(flock(fd, LOCK_EX));
-	T(getsockopt(fd, SOL_SOCKET, SO_TYPE, &n, &(socklen_t){ 4 }));
+	T(getsockopt(fd, SOL_SOCKET, SO_TYPE, &n, &(socklen_t){4}));
 	T(recv(fd, buf, 1, 0));
 	T(write(memfd, "mem", 3));
 	T(pread(memfd, buf, 100, 0));
@@ -104,9 +104,9 @@ static void files(struct t *t)
 }
 
 const struct t_case t_other_cases[] = {
-	{ "other.udp", udp, NULL, T_SOLO | T_RAW | T_COLD | T_FAMILIES, NULL },
-	{ "other.unix_stream", unix_stream, NULL, T_SOLO | T_RAW | T_COLD, NULL },
-	{ "other.pairs", pairs, NULL, T_SOLO | T_RAW | T_COLD, NULL },
-	{ "other.files", files, NULL, T_SOLO | T_RAW | T_COLD, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"other.udp", udp, NULL, T_SOLO | T_RAW | T_COLD | T_FAMILIES, NULL},
+	{"other.unix_stream", unix_stream, NULL, T_SOLO | T_RAW | T_COLD, NULL},
+	{"other.pairs", pairs, NULL, T_SOLO | T_RAW | T_COLD, NULL},
+	{"other.files", files, NULL, T_SOLO | T_RAW | T_COLD, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

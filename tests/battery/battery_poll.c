@@ -69,7 +69,7 @@ static void pingpong(struct t *t)
 	int wrong = 0;
 
 	for (int i = 0; i < 200; i++) {
-		struct pollfd p = { t->fd, POLLIN, 0 };
+		struct pollfd p = {t->fd, POLLIN, 0};
 
 		if (t->role == 'a' && write(t->fd, &c, 1) != 1)
 			wrong++;
@@ -124,7 +124,7 @@ static void wake_err_a(struct t *t)
 
 static void wake_err_b(struct t *t)
 {
-	struct linger l = { 1, 0 };
+	struct linger l = {1, 0};
 
 	t_sync(t);
 	t_settle();
@@ -198,9 +198,9 @@ static void mixed_open(struct t *t, struct mixed *m)
 static void mixed_poll(struct t *t, struct mixed *m, int timeout_ms)
 {
 	struct pollfd p[] = {
-		{ m->pipe[0], POLLIN, 0 }, { m->timer, POLLIN, 0 }, { m->event, POLLIN, 0 },
-		{ m->udp[0], POLLIN, 0 },  { -1, POLLIN, 0 },	    { m->listener, POLLIN, 0 },
-		{ t->fd, POLLIN, 0 },
+		{m->pipe[0], POLLIN, 0}, {m->timer, POLLIN, 0}, {m->event, POLLIN, 0},
+		{m->udp[0], POLLIN, 0},	 {-1, POLLIN, 0},	{m->listener, POLLIN, 0},
+		{t->fd, POLLIN, 0},
 	};
 	int r = poll(p, 7, timeout_ms);
 
@@ -212,7 +212,7 @@ static void mixed_poll(struct t *t, struct mixed *m, int timeout_ms)
 
 static void mixed_a(struct t *t)
 {
-	struct itimerspec soon = { { 0, 0 }, { 0, 20000000 } };
+	struct itimerspec soon = {{0, 0}, {0, 20000000}};
 	uint64_t one = 1;
 	struct mixed m;
 	char buf[8];
@@ -255,9 +255,8 @@ static void mixed_b(struct t *t)
 
 static void odd_entries(struct t *t)
 {
-	struct pollfd p[] = { { t->fd, POLLIN, 0 },	  { t->fd, POLLOUT, 0 }, { -5, POLLIN, 9 },
-			      { 65000, POLLIN, 0 },	  { t->fd, 0, 0 },
-			      { t->peer, POLLIN, 0 } };
+	struct pollfd p[] = {{t->fd, POLLIN, 0}, {t->fd, POLLOUT, 0}, {-5, POLLIN, 9},
+			     {65000, POLLIN, 0}, {t->fd, 0, 0},	      {t->peer, POLLIN, 0}};
 	int r;
 
 	T(write(t->peer, "x", 1));
@@ -279,7 +278,7 @@ static void many_a(struct t *t)
 	char buf[8];
 
 	for (int i = 0; i < MANY; i++)
-		p[i] = (struct pollfd){ t_open(t), POLLIN, 0 };
+		p[i] = (struct pollfd){t_open(t), POLLIN, 0};
 	for (int i = 0; i < MANY; i++) {
 		int who = i * 7 % MANY, r, ready = -1;
 
@@ -310,8 +309,8 @@ static void many_b(struct t *t)
 
 static void ppoll_mask_a(struct t *t)
 {
-	struct pollfd p = { t->fd, POLLIN, 0 };
-	struct timespec ts = { 0, 20000000 }, none = { 0, 0 };
+	struct pollfd p = {t->fd, POLLIN, 0};
+	struct timespec ts = {0, 20000000}, none = {0, 0};
 	sigset_t block, open;
 
 	t_count_signal(SIGUSR1, SA_RESTART);
@@ -345,7 +344,7 @@ static void ppoll_mask_b(struct t *t)
 
 static void eintr_a(struct t *t)
 {
-	struct pollfd p = { t->fd, POLLIN, 0 };
+	struct pollfd p = {t->fd, POLLIN, 0};
 
 	t_count_signal(SIGALRM, SA_RESTART);
 	t_alarm_ms(30);
@@ -364,7 +363,7 @@ static void eintr_a(struct t *t)
 
 static void do_select(struct t *t, int nfds, int fd, const char *which, int ms)
 {
-	struct timeval tv = { ms / 1000, ms % 1000 * 1000 };
+	struct timeval tv = {ms / 1000, ms % 1000 * 1000};
 	fd_set r, w, e;
 	int n;
 
@@ -420,7 +419,7 @@ static void select_b(struct t *t)
 /* High numbers, and all of them full of other descriptors. */
 static void select_many_a(struct t *t)
 {
-	struct timeval tv = { 5, 0 };
+	struct timeval tv = {5, 0};
 	int pipes[200][2], fd, n, top = 0;
 	fd_set r, w;
 	char buf[8];
@@ -468,7 +467,7 @@ static void select_many_b(struct t *t)
 
 static void pselect_a(struct t *t)
 {
-	struct timespec ts = { 0, 20000000 };
+	struct timespec ts = {0, 20000000};
 	sigset_t block, open;
 	fd_set r;
 
@@ -500,7 +499,7 @@ struct waiter {
 static void *wait_in_poll(void *arg)
 {
 	struct waiter *w = arg;
-	struct pollfd p = { w->t->fd, POLLIN, 0 };
+	struct pollfd p = {w->t->fd, POLLIN, 0};
 
 	poll(&p, 1, 5000);
 	w->revents = p.revents;
@@ -509,7 +508,7 @@ static void *wait_in_poll(void *arg)
 
 static void two_threads_a(struct t *t)
 {
-	struct waiter w[2] = { { t, 0 }, { t, 0 } };
+	struct waiter w[2] = {{t, 0}, {t, 0}};
 	pthread_t thread[2];
 
 	for (int i = 0; i < 2; i++)
@@ -523,22 +522,22 @@ static void two_threads_a(struct t *t)
 }
 
 const struct t_case t_poll_cases[] = {
-	{ "poll.states", states_a, states_b, T_FAMILIES, NULL },
-	{ "poll.timeout", timeout_a, timeout_b, 0, NULL },
-	{ "poll.pingpong", pingpong, pingpong, 0, NULL },
-	{ "poll.wake_hup", wake_hup_a, wake_hup_b, 0, NULL },
-	{ "poll.wake_rdhup", wake_rdhup_a, wake_rdhup_b, 0, NULL },
-	{ "poll.wake_err", wake_err_a, wake_err_b, 0, NULL },
-	{ "poll.pollout", pollout_a, pollout_b, 0, NULL },
-	{ "poll.pollout_hup", pollout_hup_a, pollout_hup_b, 0, NULL },
-	{ "poll.mixed", mixed_a, mixed_b, T_FAMILIES, NULL },
-	{ "poll.odd_entries", odd_entries, NULL, T_SOLO, NULL },
-	{ "poll.many", many_a, many_b, 0, NULL },
-	{ "poll.ppoll_mask", ppoll_mask_a, ppoll_mask_b, T_NO_THREAD, NULL },
-	{ "poll.eintr", eintr_a, timeout_b, T_NO_THREAD, NULL },
-	{ "poll.select", select_a, select_b, T_NO_THREAD, NULL },
-	{ "poll.select_many", select_many_a, select_many_b, T_NO_THREAD, NULL },
-	{ "poll.pselect", pselect_a, timeout_b, T_NO_THREAD, NULL },
-	{ "poll.two_threads", two_threads_a, timeout_b, 0, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"poll.states", states_a, states_b, T_FAMILIES, NULL},
+	{"poll.timeout", timeout_a, timeout_b, 0, NULL},
+	{"poll.pingpong", pingpong, pingpong, 0, NULL},
+	{"poll.wake_hup", wake_hup_a, wake_hup_b, 0, NULL},
+	{"poll.wake_rdhup", wake_rdhup_a, wake_rdhup_b, 0, NULL},
+	{"poll.wake_err", wake_err_a, wake_err_b, 0, NULL},
+	{"poll.pollout", pollout_a, pollout_b, 0, NULL},
+	{"poll.pollout_hup", pollout_hup_a, pollout_hup_b, 0, NULL},
+	{"poll.mixed", mixed_a, mixed_b, T_FAMILIES, NULL},
+	{"poll.odd_entries", odd_entries, NULL, T_SOLO, NULL},
+	{"poll.many", many_a, many_b, 0, NULL},
+	{"poll.ppoll_mask", ppoll_mask_a, ppoll_mask_b, T_NO_THREAD, NULL},
+	{"poll.eintr", eintr_a, timeout_b, T_NO_THREAD, NULL},
+	{"poll.select", select_a, select_b, T_NO_THREAD, NULL},
+	{"poll.select_many", select_many_a, select_many_b, T_NO_THREAD, NULL},
+	{"poll.pselect", pselect_a, timeout_b, T_NO_THREAD, NULL},
+	{"poll.two_threads", two_threads_a, timeout_b, 0, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

@@ -30,7 +30,7 @@ static void *write_records(void *arg)
 
 static void two_writers_a(struct t *t)
 {
-	struct writer w[3] = { { t, 'x' }, { t, 'y' }, { t, 'z' } };
+	struct writer w[3] = {{t, 'x'}, {t, 'y'}, {t, 'z'}};
 	pthread_t thread[3];
 
 	for (int i = 0; i < 3; i++)
@@ -42,7 +42,7 @@ static void two_writers_a(struct t *t)
 
 static void two_writers_b(struct t *t)
 {
-	int next[256] = { 0 }, torn = 0, order = 0;
+	int next[256] = {0}, torn = 0, order = 0;
 	char record[RECORD];
 
 	while (recv(t->fd, record, sizeof(record), MSG_WAITALL) == sizeof(record)) {
@@ -86,7 +86,7 @@ static void *read_some(void *arg)
 /* Each byte goes to one of them, and the end to both. */
 static void two_readers_a(struct t *t)
 {
-	struct reader r[2] = { { t, 0, 0 }, { t, 0, 0 } };
+	struct reader r[2] = {{t, 0, 0}, {t, 0, 0}};
 	pthread_t thread[2];
 
 	for (int i = 0; i < 2; i++)
@@ -309,7 +309,7 @@ static void storm_a(struct t *t)
 
 	c.fd = t_hear(t);
 	for (int i = 0; i < ASKERS; i++) {
-		a[i] = (struct asker){ &c, -1, 0 };
+		a[i] = (struct asker){&c, -1, 0};
 		thread[i] = t_thread(ask_server, &a[i]);
 	}
 	for (int i = 0; i < ASKERS; i++) {
@@ -366,7 +366,7 @@ static void churn_solo(struct t *t)
 
 	cold.warm = false;
 	for (int i = 0; i < 4; i++) {
-		a[i] = (struct asker){ &cold, -1, 0 };
+		a[i] = (struct asker){&cold, -1, 0};
 		thread[i] = t_thread(churn, &a[i]);
 	}
 	for (int i = 0; i < 500; i++)
@@ -401,17 +401,17 @@ static void cancel_b(struct t *t)
 }
 
 const struct t_case t_threads_cases[] = {
-	{ "threads.writers", two_writers_a, two_writers_b, 0, NULL },
-	{ "threads.readers", two_readers_a, two_readers_b, 0, NULL },
-	{ "threads.reader_sleeps", reader_sleeps_a, reader_sleeps_b, 0, NULL },
-	{ "threads.writer_sleeps", writer_sleeps_a, writer_sleeps_b, 0, NULL },
-	{ "threads.shutdown_wakes", shutdown_wakes_synced_a, nothing_b, 0, NULL },
-	{ "threads.shutdown_rdwr_wakes", shutdown_rdwr_wakes_synced_a, nothing_b, 0, NULL },
-	{ "threads.shutdown_wakes_poll", shutdown_wakes_poll_a, nothing_b, 0, NULL },
-	{ "threads.shutdown_while_writing", shutdown_while_writing_a, nothing_b, 0, NULL },
-	{ "threads.close_while_reading", close_while_reading_a, close_while_reading_b, 0, NULL },
-	{ "threads.storm", storm_a, storm_b, T_RAW | T_FAMILIES, NULL },
-	{ "threads.churn", churn_solo, NULL, T_SOLO, NULL },
-	{ "threads.cancel", cancel_a, cancel_b, 0, NULL },
-	{ NULL, NULL, NULL, 0, NULL },
+	{"threads.writers", two_writers_a, two_writers_b, 0, NULL},
+	{"threads.readers", two_readers_a, two_readers_b, 0, NULL},
+	{"threads.reader_sleeps", reader_sleeps_a, reader_sleeps_b, 0, NULL},
+	{"threads.writer_sleeps", writer_sleeps_a, writer_sleeps_b, 0, NULL},
+	{"threads.shutdown_wakes", shutdown_wakes_synced_a, nothing_b, 0, NULL},
+	{"threads.shutdown_rdwr_wakes", shutdown_rdwr_wakes_synced_a, nothing_b, 0, NULL},
+	{"threads.shutdown_wakes_poll", shutdown_wakes_poll_a, nothing_b, 0, NULL},
+	{"threads.shutdown_while_writing", shutdown_while_writing_a, nothing_b, 0, NULL},
+	{"threads.close_while_reading", close_while_reading_a, close_while_reading_b, 0, NULL},
+	{"threads.storm", storm_a, storm_b, T_RAW | T_FAMILIES, NULL},
+	{"threads.churn", churn_solo, NULL, T_SOLO, NULL},
+	{"threads.cancel", cancel_a, cancel_b, 0, NULL},
+	{NULL, NULL, NULL, 0, NULL},
 };

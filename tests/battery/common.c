@@ -142,7 +142,7 @@ int t_hear(struct t *t)
 
 void t_nap_ms(int ms)
 {
-	struct timespec left = { ms / 1000, ms % 1000 * 1000000L };
+	struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
 
 	while (nanosleep(&left, &left) && errno == EINTR)
 		;
@@ -198,7 +198,8 @@ int t_port(int fd)
 
 	memset(&sa, 0, sizeof(sa));
 	getsockname(fd, (struct sockaddr *)&sa, &len);
-	return ntohs(((struct sockaddr_in *)&sa)->sin_port); /* at the same place in both families */
+	return ntohs(
+		((struct sockaddr_in *)&sa)->sin_port); /* at the same place in both families */
 }
 
 int t_listen(struct t *t, int *ret_port)
@@ -268,7 +269,7 @@ void t_warm(struct t *t, int fd)
 /* Or the kernel may hold a small message back until an earlier one is acknowledged. */
 static void no_delay(int fd)
 {
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }
 
 int t_open(struct t *t)
@@ -350,9 +351,9 @@ void t_recv_all(struct t *t, int fd, size_t total, size_t chunk)
 	}
 	free(buf);
 	t_log(t, "recv_all(%zu by %zu) -> %zu #%08x %s", total, chunk, got, hash,
-	      r < 0	? t_errno(errno)
+	      r < 0    ? t_errno(errno)
 	      : r == 0 ? "end"
-			: "");
+		       : "");
 }
 
 void t_recv_pattern(struct t *t, int fd, unsigned int seed)
@@ -412,7 +413,7 @@ void t_drain(struct t *t, int fd, size_t total, unsigned int seed)
 		got += (size_t)r;
 	}
 	t_log(t, "drain -> %s, %s, %s", got == total ? "all" : "NOT ALL", same ? "right" : "WRONG",
-	      r < 0	? t_errno(errno)
+	      r < 0    ? t_errno(errno)
 	      : r == 0 ? "end"
-			: "open");
+		       : "open");
 }

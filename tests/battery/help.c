@@ -29,10 +29,10 @@ static const char *bits(const struct bit_name *names, unsigned int value, char *
 const char *t_events(unsigned int events)
 {
 	static const struct bit_name names[] = {
-		{ POLLIN, "IN" },	   { POLLPRI, "PRI" },	      { POLLOUT, "OUT" },
-		{ POLLERR, "ERR" },	   { POLLHUP, "HUP" },	      { POLLNVAL, "NVAL" },
-		{ POLLRDNORM, "RDNORM" },  { POLLRDBAND, "RDBAND" }, { POLLWRNORM, "WRNORM" },
-		{ POLLWRBAND, "WRBAND" }, { POLLRDHUP, "RDHUP" },    { 0, NULL },
+		{POLLIN, "IN"},		{POLLPRI, "PRI"},	{POLLOUT, "OUT"},
+		{POLLERR, "ERR"},	{POLLHUP, "HUP"},	{POLLNVAL, "NVAL"},
+		{POLLRDNORM, "RDNORM"}, {POLLRDBAND, "RDBAND"}, {POLLWRNORM, "WRNORM"},
+		{POLLWRBAND, "WRBAND"}, {POLLRDHUP, "RDHUP"},	{0, NULL},
 	};
 	static __thread char text[4][128];
 	static __thread int turn;
@@ -44,9 +44,9 @@ const char *t_events(unsigned int events)
 const char *t_msg_flags(int flags)
 {
 	static const struct bit_name names[] = {
-		{ MSG_OOB, "OOB" },	{ MSG_TRUNC, "TRUNC" },	    { MSG_CTRUNC, "CTRUNC" },
-		{ MSG_EOR, "EOR" },	{ MSG_ERRQUEUE, "ERRQUEUE" }, { MSG_PEEK, "PEEK" },
-		{ 0, NULL },
+		{MSG_OOB, "OOB"}, {MSG_TRUNC, "TRUNC"},	      {MSG_CTRUNC, "CTRUNC"},
+		{MSG_EOR, "EOR"}, {MSG_ERRQUEUE, "ERRQUEUE"}, {MSG_PEEK, "PEEK"},
+		{0, NULL},
 	};
 	static __thread char text[128];
 
@@ -55,7 +55,7 @@ const char *t_msg_flags(int flags)
 
 int t_poll(struct t *t, int fd, short events, int timeout_ms)
 {
-	struct pollfd p = { fd, events, 0 };
+	struct pollfd p = {fd, events, 0};
 	int r = poll(&p, 1, timeout_ms);
 
 	if (r < 0)
@@ -100,14 +100,14 @@ void t_sigpipes(struct t *t)
 
 void t_alarm_ms(int ms)
 {
-	struct itimerval it = { { 0, 0 }, { ms / 1000, ms % 1000 * 1000 } };
+	struct itimerval it = {{0, 0}, {ms / 1000, ms % 1000 * 1000}};
 
 	setitimer(ITIMER_REAL, &it, NULL);
 }
 
 void t_alarm_every_ms(int ms)
 {
-	struct itimerval it = { { 0, ms * 1000 }, { 0, ms * 1000 } };
+	struct itimerval it = {{0, ms * 1000}, {0, ms * 1000}};
 
 	setitimer(ITIMER_REAL, &it, NULL);
 }

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ways into another program. Its connections must be found there: they are
+ * given entries before, and an environment that was cleared gets back what
+ * makes the program one of the side. No memory is allocated: a child of vfork
+ * comes by here.
+ */
+#include "preload/preload_int.h"
+
+#include <alloca.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const ours[] = {"LD_PRELOAD", "TUTTI_SIDE", "TUTTI_CTL", "TUTTI_DIR",
+				   "TUTTI_STATS"};
+#define OURS (sizeof(ours) / sizeof(ours[0]))
+
+/* As they were at the start: name=value, or NULL. */
+static char *kept[OURS];
+
+static char *find_in(char *const envp[], const char *name)
+{
+	size_t n = strlen(name);
+
+	for (; envp && *envp; envp++)
+		if (strncmp(*envp, name, n) == 0 && (*envp)[n] == '=')
+			return *envp;
+	return NULL;
+}
+
+void tt_preload_keep_environment(void)
+{
+	for (size_t i = 0; i < OURS; i++) {
+		char *at = find_in(environ, ours[i]);
+
+		kept[i] = at ? strdup(at) : NULL;
+	}
+}
+
+static size_t count(char *const v[])
+{
+	size_t n = 0;
+
+	while (v && v[n])
+		n++;
+	return n;
+}
+
+/* room: count(envp) + OURS + 1 pointers. Which of ours are missing is put at the end. */
+static char *const *complete(char *const envp[], char **room)
+{
+	size_t n = count(envp);
+
+	if (!tt_sock_active())
+		return envp;
+	memcpy(room, envp, n * sizeof(*room));
+	/* Someone who set LD_PRELOAD anew knows what he does; without a side it does nothing. */
+	for (size_t i = 0; i < OURS; i++)
+		if (kept[i] && !find_in(envp, ours[i]))
+			room[n++] = kept[i];
+	room[n] = NULL;
+	return room;
+}
+
+#define COMPLETE(envp) complete((envp), alloca((count(envp) + OURS + 1) * sizeof(char *)))
+
+EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+	static int (*next)(const char *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("execve", &next);
+	tt_sock_share_all();
+	return next(path, argv, COMPLETE(envp));
+}
+
+EXPORT int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	static int (*next)(const char *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("execvpe", &next);
+	tt_sock_share_all();
+	return next(file, argv, COMPLETE(envp));
+}
+
+EXPORT int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa,
+		       const posix_spawnattr_t *at, char *const argv[], char *const envp[])
+{
+	static int (*next)(pid_t *, const char *, const posix_spawn_file_actions_t *,
+			   const posix_spawnattr_t *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("posix_spawn", &next);
+	tt_sock_share_all();
+	return next(pid, path, fa, at, argv, COMPLETE(envp));
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *fa,
+			const posix_spawnattr_t *at, char *const argv[], char *const envp[])
+{
+	static int (*next)(pid_t *, const char *, const posix_spawn_file_actions_t *,
+			   const posix_spawnattr_t *, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("posix_spawnp", &next);
+	tt_sock_share_all();
+	return next(pid, file, fa, at, argv, COMPLETE(envp));
+}
+
+EXPORT int system(const char *command)
+{
+	static int (*next)(const char *);
+
+	enter();
+	if (!next)
+		tt_next("system", &next);
+	tt_sock_share_all();
+	return next(command);
+}
+
+EXPORT FILE *popen(const char *command, const char *type)
+{
+	static FILE *(*next)(const char *, const char *);
+
+	enter();
+	if (!next)
+		tt_next("popen", &next);
+	tt_sock_share_all();
+	return next(command, type);
+}
+
+/* The forms with a list of arguments end in the forms with a vector. */
+#define LIST_TO_VECTOR(first, argv)                                                                \
+	do {                                                                                       \
+		va_list ap_;                                                                       \
+		size_t n_ = 1;                                                                     \
+		va_start(ap_, first);                                                              \
+		while (va_arg(ap_, char *))                                                        \
+			n_++;                                                                      \
+		va_end(ap_);                                                                       \
+		(argv) = alloca((n_ + 1) * sizeof(char *));                                        \
+		va_start(ap_, first);                                                              \
+		(argv)[0] = (char *)(uintptr_t)(first);                                            \
+		for (size_t i_ = 1; i_ <= n_; i_++)                                                \
+			(argv)[i_] = va_arg(ap_, char *);                                          \
+		va_end(ap_);                                                                       \
+	} while (0)
+
+EXPORT int execl(const char *path, const char *arg, ...)
+{
+	char **argv;
+
+	LIST_TO_VECTOR(arg, argv);
+	return execve(path, argv, environ);
+}
+
+EXPORT int execlp(const char *file, const char *arg, ...)
+{
+	char **argv;
+
+	LIST_TO_VECTOR(arg, argv);
+	return execvpe(file, argv, environ);
+}
+
+EXPORT int execle(const char *path, const char *arg, ...)
+{
+	char **argv;
+	va_list ap;
+
+	LIST_TO_VECTOR(arg, argv);
+	va_start(ap, arg);
+	while (va_arg(ap, char *))
+		;
+	char **envp = va_arg(ap, char **);
+
+	va_end(ap);
+	return execve(path, argv, envp);
+}
+
+EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	static int (*next)(int, char *const[], char *const[]);
+
+	enter();
+	if (!next)
+		tt_next("fexecve", &next);
+	tt_sock_share_all();
+	return next(fd, argv, COMPLETE(envp));
+}
+
+EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	static int (*next)(int, const char *, char *const[], char *const[], int);
+
+	enter();
+	if (!next)
+		tt_next("execveat", &next);
+	tt_sock_share_all();
+	return next(dirfd, path, argv, COMPLETE(envp), flags);
+}

@@ -123,8 +123,10 @@ static int fcntl_any(int fd, int cmd, void *arg)
 		return r;
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
 		tt_sock_duped(fd, r);
-	else if (cmd == F_SETFL)
+	else if (cmd == F_SETFL) {
 		tt_sock_set_nonblock(fd, (int)(intptr_t)arg & O_NONBLOCK);
+		tt_sock_set_async(fd, (int)(intptr_t)arg & O_ASYNC);
+	}
 	return r;
 }
 

@@ -58,6 +58,8 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 		if (r >= 0)
 			return r;
 	}
+	if (n == 0) /* unlike recv, read of nothing never waits */
+		return tt_sys.read(fd, buf, n);
 	DISPATCH(c, fd, 0, tt_sys.read(fd, buf, n), recv1(c, fd, buf, n, 0));
 }
 
@@ -183,6 +185,8 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 		return tt_sys.readv(fd, iov, n);
 	if (bad_iov(iov, n))
 		return finish(-EINVAL);
+	if (iov_bytes(iov, n) == 0)
+		return tt_sys.readv(fd, iov, n);
 	DISPATCH(c, fd, 0, tt_sys.readv(fd, iov, n), tt_sock_recv(c, fd, iov, n, 0));
 }
 

@@ -545,6 +545,37 @@ static bool attach_locked(struct tt_conn *c, uint64_t grant)
 	return true;
 }
 
+static int tcp_state(int fd);
+
+/* What happened to the socket before the ring was there to know of it. */
+static void take_over_state(struct tt_conn *c, int fd)
+{
+	int state = tcp_state(fd), fl = tt_sys.fcntl(fd, F_GETFL);
+
+	if (state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_CLOSING ||
+	    state == TCP_LAST_ACK || state == TCP_TIME_WAIT) {
+		tt_store_release(&c->e->wr_shut, 1u);
+		tt_fetch_or(&c->st.tx->flags, TT_STREAM_FIN);
+	}
+	if (fl >= 0 && (fl & O_ASYNC))
+		tt_conn_want_kicks(c, true);
+}
+
+void tt_conn_want_kicks(struct tt_conn *c, bool on)
+{
+	struct tt_wait_line *w = &c->st.tx->wait;
+
+	if (tt_conn_lock_rx(c) < 0)
+		return;
+	uint32_t old = tt_load_relaxed(&w->rx_flags);
+
+	tt_store_relaxed(&w->rx_flags, on ? (old & ~(uint32_t)TT_WAIT_HOT) | TT_WAIT_KICK
+					  : old & ~(uint32_t)TT_WAIT_KICK);
+	if (old & TT_WAIT_HOT)
+		tt_membarrier_global();
+	tt_conn_unlock_rx(c);
+}
+
 bool tt_conn_attach(struct tt_conn *c, int fd)
 {
 	uint64_t grant = tt_load_acquire(&c->e->grant);
@@ -567,6 +598,7 @@ bool tt_conn_attach(struct tt_conn *c, int fd)
 	}
 	tt_fdtab_unlock();
 	if (now) {
+		take_over_state(c, fd);
 		tt_eset_conn_attached(c, fd);
 		/* From here on the peer may send by the ring. */
 		tt_store_release(&c->st.tx->wait.attached, 1u);
@@ -619,16 +651,20 @@ void tt_conn_drop_kicks(struct tt_conn *c, int fd)
 	}
 }
 
-static bool peer_fin(int fd)
+static int tcp_state(int fd)
 {
 	struct tcp_info ti;
 	socklen_t len = sizeof(ti);
 
-	if (tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) < 0)
-		return false;
-	return ti.tcpi_state == TCP_CLOSE_WAIT || ti.tcpi_state == TCP_LAST_ACK ||
-	       ti.tcpi_state == TCP_CLOSING || ti.tcpi_state == TCP_TIME_WAIT ||
-	       ti.tcpi_state == TCP_CLOSE;
+	return tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) < 0 ? 0 : ti.tcpi_state;
+}
+
+static bool peer_fin(int fd)
+{
+	int state = tcp_state(fd);
+
+	return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING ||
+	       state == TCP_TIME_WAIT || state == TCP_CLOSE;
 }
 
 /* The way to the peer goes back to TCP; what is in the ring stays there to be read. */

@@ -162,6 +162,8 @@ void tt_conn_drop_kicks(struct tt_conn *c, int fd);
 void tt_conn_break(struct tt_conn *c, int fd);
 /* Sends a kick byte: the doorbell of last resort. tx_lock held. */
 void tt_conn_kick(struct tt_conn *c, int fd);
+/* Every message shall come with a kick: SIGIO is the kernel's to send. */
+void tt_conn_want_kicks(struct tt_conn *c, bool on);
 /* The peer's next call shall ask the kernel (we close or end). */
 void tt_conn_hint(struct tt_conn *c);
 /* Which of POLLIN.. hold now. want narrows what must be exact. */

@@ -180,7 +180,8 @@ void tt_eset_settle(struct tt_eset *s)
 
 void tt_eset_refresh(struct tt_eset *s)
 {
-	tt_bell_reset(&s->cq.bell);
+	struct pollfd rung = {s->cq.bell.fd, POLLIN, 0};
+
 	tt_eset_take_shadows(s);
 	tt_cq_poll(&s->cq, tt_eset_on_event, s);
 	/* Level-triggered leftovers that no longer hold must not keep E readable. */
@@ -189,7 +190,27 @@ void tt_eset_refresh(struct tt_eset *s)
 		if (!tt_eset_evaluate(i))
 			tt_eset_unqueue(i);
 	}
+	/* Rung and still ready: to ring again would be a new edge for who waits for edges. */
+	if (s->ready && tt_sys.poll(&rung, 1, 0) > 0)
+		return;
+	tt_bell_reset(&s->cq.bell);
 	tt_eset_settle(s);
+}
+
+/* How many sets somebody may wait on from outside; they are kept true at every wait. */
+static uint32_t watched_sets;
+
+static void refresh_others(struct tt_eset *self)
+{
+	pthread_mutex_lock(&tt_sets_lock);
+	for (struct tt_eset *s = tt_sets; s; s = s->next) {
+		if (s == self || !s->watched || s->inner < 0 || s->inherited)
+			continue;
+		pthread_mutex_lock(&s->lock);
+		tt_eset_refresh(s);
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_mutex_unlock(&tt_sets_lock);
 }
 
 void tt_eset_watched(int fd)
@@ -199,6 +220,8 @@ void tt_eset_watched(int fd)
 	if (!s)
 		return;
 	pthread_mutex_lock(&s->lock);
+	if (!s->watched)
+		tt_fetch_add(&watched_sets, 1);
 	s->watched = true;
 	if (s->inner >= 0)
 		tt_eset_refresh(s);
@@ -303,6 +326,8 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 	struct tt_spinner sp;
 	int n;
 
+	if (tt_load_relaxed(&watched_sets))
+		refresh_others(s);
 	if (!s || max <= 0 || !s->all)
 		return kernel_wait(epfd, evs, max, timeout_ns, mask);
 	int64_t deadline = timeout_ns == INT64_MAX ? INT64_MAX : tt_now_ns() + timeout_ns;

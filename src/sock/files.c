@@ -215,6 +215,15 @@ void tt_sock_connected(int fd)
 		c->connected = 1;
 }
 
+void tt_sock_set_async(int fd, bool on)
+{
+	struct tt_slot *s = tt_fd_slot(fd);
+	struct tt_conn *c = s && s->kind == TT_FD_CONN ? s->obj : NULL;
+
+	if (c && c->mode == TT_CONN_ATTACHED)
+		tt_conn_want_kicks(c, on);
+}
+
 void tt_sock_set_nonblock(int fd, bool on)
 {
 	struct tt_slot *s = tt_fd_slot(fd);
@@ -263,8 +272,7 @@ int tt_sock_shutdown(int fd, int how)
 
 		if ((how == SHUT_WR || how == SHUT_RDWR) && tt_conn_lock_tx(c) == 0) {
 			tt_store_release(&e->wr_shut, 1u);
-			if (e->tx_route == TT_ROUTE_RING)
-				tt_fetch_or(&c->st.tx->flags, TT_STREAM_FIN);
+			tt_fetch_or(&c->st.tx->flags, TT_STREAM_FIN);
 			tt_conn_unlock_tx(c);
 		}
 		if (how == SHUT_RD || how == SHUT_RDWR)

@@ -82,9 +82,9 @@ static ssize_t broken_pipe(int flags)
 /* ---- going over ---- */
 
 /* linux/tcp.h has the counters, netinet/tcp.h the states; both cannot be had. */
-enum { TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+enum { TCP_ESTABLISHED = 1, TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
 
-static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received)
+static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received, uint32_t *ret_state)
 {
 	struct tcp_info ti;
 	socklen_t len = sizeof(ti);
@@ -95,6 +95,7 @@ static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received)
 		return false;
 	*ret_written = ti.tcpi_bytes_sent - ti.tcpi_bytes_retrans + ti.tcpi_notsent_bytes;
 	*ret_received = ti.tcpi_bytes_received;
+	*ret_state = ti.tcpi_state;
 	/* The FIN is counted as if it were a byte. */
 	if (ti.tcpi_state == TCP_CLOSE_WAIT || ti.tcpi_state == TCP_LAST_ACK ||
 	    ti.tcpi_state == TCP_CLOSING || ti.tcpi_state == TCP_TIME_WAIT)
@@ -107,14 +108,18 @@ static bool go_up(struct tt_conn *c, int fd)
 {
 	struct tt_entry *e = c->e;
 	uint64_t written, received;
+	uint32_t state;
 
 	if (!tt_load_acquire(&c->st.rx->wait.attached) || e->tx_raw || e->wr_shut ||
 	    tt_load_relaxed(&e->shadow))
 		return false;
-	if (!tcp_counts(fd, &written, &received)) {
+	if (!tcp_counts(fd, &written, &received, &state)) {
 		e->tx_route = TT_ROUTE_BACK;
 		return false;
 	}
+	/* Half closed, or worse: what is left goes by TCP. */
+	if (state != TCP_ESTABLISHED)
+		return false;
 	tt_store_relaxed(&c->st.tx->up_pos, written);
 	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP);
 	tt_store_release(&e->tx_route, TT_ROUTE_RING);
@@ -125,12 +130,13 @@ static bool go_up(struct tt_conn *c, int fd)
 static bool tcp_position(int fd, uint64_t *ret_pos)
 {
 	uint64_t written, r0, r1;
+	uint32_t state;
 	int inq;
 
 	/* Bytes may arrive between the two questions: ask until they agree. */
 	for (int i = 0; i < 100; i++) {
-		if (!tcp_counts(fd, &written, &r0) || tt_sys.ioctl(fd, FIONREAD, &inq) < 0 ||
-		    !tcp_counts(fd, &written, &r1))
+		if (!tcp_counts(fd, &written, &r0, &state) || tt_sys.ioctl(fd, FIONREAD, &inq) < 0 ||
+		    !tcp_counts(fd, &written, &r1, &state))
 			return false;
 		if (r0 == r1) {
 			*ret_pos = r0 - (uint64_t)inq;

@@ -252,6 +252,7 @@ static bool die_at(const struct call *what, unsigned at)
 	if (tt_step_begin(&step, do_call, &c) < 0) {
 		print_message("tracing a child is not permitted here\n");
 		skip();
+		return true;
 	}
 	bool over = !tt_step_run(&step, at);
 

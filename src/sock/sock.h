@@ -62,6 +62,7 @@ void tt_sock_connected(int fd);
 void tt_sock_epoll_created(int epfd);
 int tt_sock_shutdown(int fd, int how);
 void tt_sock_set_nonblock(int fd, bool on);
+void tt_sock_set_async(int fd, bool on);
 /* A descriptor of fd's socket leaves for another process; all may (exec). */
 void tt_sock_shared(int fd);
 void tt_sock_share_all(void);

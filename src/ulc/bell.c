@@ -120,6 +120,9 @@ static int ring_known(uint32_t owner, uint32_t id)
 {
 	int err = -ENOENT;
 
+	/* A peer may say so; in the cache it stands for an empty place. */
+	if (!id)
+		return -ENOENT;
 	pthread_mutex_lock(&cache_lock);
 	struct known *k = find(owner, id);
 

@@ -60,7 +60,7 @@ int tt_chan_notify_slow(struct tt_link *l, uint32_t slot, struct tt_wait_line *p
 			    tt_bell_ring(l->peer_id, id) < 0)
 				ret = -ENOENT;
 		}
-	if (flags & TT_WAIT_OVERFLOW)
+	if (flags & (TT_WAIT_OVERFLOW | TT_WAIT_KICK))
 		ret = -ENOENT;
 	return ret;
 }

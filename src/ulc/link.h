@@ -93,6 +93,7 @@ enum {
 	TT_WAIT_HOT = 1,      /* spins: no fence, no bell needed (see chan.h) */
 	TT_WAIT_BELL = 2,     /* look at the bells */
 	TT_WAIT_CQ = 4,	      /* look at rx_cq */
+	TT_WAIT_KICK = 16,    /* wake by other means, always */
 	TT_WAIT_OVERFLOW = 8, /* more sleepers than bells: wake them by other means */
 };
 

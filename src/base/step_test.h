@@ -37,7 +37,8 @@ static inline int tt_step_begin(struct tt_step *s, void (*fn)(void *), void *arg
 	int status;
 
 	s->pid = -1;
-	s->at = mmap(NULL, sizeof(*s->at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	s->at = mmap(NULL, sizeof(*s->at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
 	if (s->at == MAP_FAILED)
 		return -errno;
 	s->pid = fork();

@@ -19,8 +19,11 @@ static const char *const ours[] = {"LD_PRELOAD", "TUTTI_SIDE", "TUTTI_CTL", "TUT
 				   "TUTTI_STATS"};
 #define OURS (sizeof(ours) / sizeof(ours[0]))
 
-/* As they were at the start: name=value, or NULL. */
-static char *kept[OURS];
+/*
+ * As they were at the start, name=value; empty: not set, or too long. Static:
+ * an allocator that reads a file in its own start may bring us here.
+ */
+static char kept[OURS][1024];
 
 static char *find_in(char *const envp[], const char *name)
 {
@@ -37,7 +40,8 @@ void tt_preload_keep_environment(void)
 	for (size_t i = 0; i < OURS; i++) {
 		char *at = find_in(environ, ours[i]);
 
-		kept[i] = at ? strdup(at) : NULL;
+		if (at && strlen(at) < sizeof(kept[i]))
+			strcpy(kept[i], at);
 	}
 }
 
@@ -60,7 +64,7 @@ static char *const *complete(char *const envp[], char **room)
 	memcpy(room, envp, n * sizeof(*room));
 	/* Someone who set LD_PRELOAD anew knows what he does; without a side it does nothing. */
 	for (size_t i = 0; i < OURS; i++)
-		if (kept[i] && !find_in(envp, ours[i]))
+		if (kept[i][0] && !find_in(envp, ours[i]))
 			room[n++] = kept[i];
 	room[n] = NULL;
 	return room;

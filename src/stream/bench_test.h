@@ -55,8 +55,8 @@ static inline struct tt_link_geometry tt_bench_geometry(uint32_t nchunks, uint32
 /* The bench's link is given; NULL: out of memory. */
 static inline struct tt_bench *tt_bench_on(struct tt_link *l, uint32_t slot, uint64_t seed)
 {
-	struct tt_bench *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE,
-				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct tt_bench *b =
+		mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (b == MAP_FAILED)
 		return NULL;

@@ -90,7 +90,7 @@ struct tt_stream_tx {
 	uint64_t base;	/* storage in use since */
 	uint32_t store; /* 0 small ring, else chunk + 1 */
 	uint32_t seq;
-	uint32_t writing; /* we hold bit 0 of the lease */
+	uint32_t writing;  /* we hold bit 0 of the lease */
 	uint32_t pressure; /* the small ring did not suffice lately */
 };
 
@@ -102,8 +102,8 @@ struct tt_stream_rx {
 	uint64_t next_pos[2]; /* switches of storage read, not reached; UINT64_MAX: none */
 	uint32_t next_store[2];
 	uint32_t store;
-	uint32_t given; /* store was taken away from the sender */
-	uint32_t seq;	/* of the last switch read */
+	uint32_t given;	 /* store was taken away from the sender */
+	uint32_t seq;	 /* of the last switch read */
 	uint32_t orphan; /* chunk + 1 to be returned when head reaches the next switch */
 	uint64_t orphan_end;
 };

@@ -160,7 +160,7 @@ static void test_chunks_are_taken_away(void **state)
 /* The quarter and the half: see room_matters() in stream.c. */
 static void test_room_is_told(void **state)
 {
-	static const uint32_t reads[] = {1,    7,    100,  511,  512,  513,  1023, 1024,
+	static const uint32_t reads[] = {1,    7,    100,  511,	 512,  513,  1023, 1024,
 					 1025, 1500, 2047, 2048, 2049, 4095, 5000, 65535};
 
 	for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++)

@@ -50,31 +50,22 @@ static ssize_t act(struct tt_bench *b, char letter)
 	ssize_t n = 1;
 
 	switch (letter) {
-	case 's':
-		return tt_bench_send(b, 20);
-	case 'm':
-		return tt_bench_send(b, 600);
-	case 'L':
-		return tt_bench_send(b, 1100);
+	case 's': return tt_bench_send(b, 20);
+	case 'm': return tt_bench_send(b, 600);
+	case 'L': return tt_bench_send(b, 1100);
 	case 'F':
 		while (n > 0)
 			n = tt_bench_send(b, 3000);
 		return n;
 	case 'c':
-	case 'v':
-		return reserve(b, 1100, letter == 'v');
-	case 'w':
-		tt_stream_writable(&b->out, &b->tx);
-		return 0;
-	case 'r':
-		return tt_bench_recv(b, scratch, 700, &room);
+	case 'v': return reserve(b, 1100, letter == 'v');
+	case 'w': tt_stream_writable(&b->out, &b->tx); return 0;
+	case 'r': return tt_bench_recv(b, scratch, 700, &room);
 	case 'D':
 		while (n > 0)
 			n = tt_bench_recv(b, scratch, sizeof(scratch), &room);
 		return n;
-	default:
-		tt_stream_idle(&b->in, &b->rx);
-		return 0;
+	default: tt_stream_idle(&b->in, &b->rx); return 0;
 	}
 }
 
@@ -158,7 +149,7 @@ static bool interleave(const struct scene *sc, unsigned at, bool reset)
 }
 
 /* Instructions from one stop to the next; the argument of the program. */
-static unsigned stride = 7 * TT_STEP_STRIDE;
+static unsigned stride = 11 * TT_STEP_STRIDE;
 
 static void each_instruction(const struct scene *scenes, size_t n, bool reset)
 {
@@ -171,8 +162,8 @@ static void each_instruction(const struct scene *scenes, size_t n, bool reset)
 #define count_of(a) (sizeof(a) / sizeof((a)[0]))
 
 static const struct scene idle_scenes[] = {
-	{"LD", "i", "s"},    {"LD", "i", "F"},	  {"LD", "i", "sL"},  {"LD", "i", "c"},
-	{"LDi", "i", "sL"},  {"LDi", "i", "LL"},  {"LDi", "i", "ssF"}, {"LDi", "i", "vs"},
+	{"LD", "i", "s"},    {"LD", "i", "F"},	   {"LD", "i", "sL"},	{"LD", "i", "c"},
+	{"LDi", "i", "sL"},  {"LDi", "i", "LL"},   {"LDi", "i", "ssF"}, {"LDi", "i", "vs"},
 	{"LDisD", "i", "L"}, {"LDiLD", "i", "sL"}, {"mmw", "i", "s"},
 };
 
@@ -201,7 +192,7 @@ static void test_receiver_reads(void **state)
 static void test_sender_sends(void **state)
 {
 	static const struct scene scenes[] = {
-		{"LD", "s", "Di"}, {"LD", "L", "Di"},	{"LDi", "L", "Di"}, {"LDis", "L", "Di"},
+		{"LD", "s", "Di"}, {"LD", "L", "Di"},  {"LDi", "L", "Di"}, {"LDis", "L", "Di"},
 		{"m", "m", "Di"},  {"mmm", "w", "Di"}, {"LD", "c", "i"},   {"", "v", "Di"},
 	};
 
@@ -282,9 +273,9 @@ static void die_everywhere(const struct scene *sc)
 static void test_sender_dies(void **state)
 {
 	static const struct scene scenes[] = {
-		{"", "s", ""},	 {"LD", "s", ""},    {"LDi", "s", ""},	 {"", "L", "s"},
-		{"m", "m", "D"}, {"LDi", "L", "LL"}, {"LDis", "L", "Di"}, {"mmm", "w", ""},
-		{"LD", "v", ""},
+		{"", "s", ""},	     {"LD", "s", ""},  {"LDi", "s", ""},
+		{"", "L", "s"},	     {"m", "m", "D"},  {"LDi", "L", "LL"},
+		{"LDis", "L", "Di"}, {"mmm", "w", ""}, {"LD", "v", ""},
 	};
 
 	for (size_t i = 0; i < count_of(scenes); i++)

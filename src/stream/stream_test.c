@@ -26,10 +26,10 @@ static unsigned char scratch[TT_BENCH_MAX];
 #define check(b, cond)                                                                             \
 	do {                                                                                       \
 		if (!(cond)) {                                                                     \
-			print_error("seed %llu: sent %llu, received %llu, storage %u, switches %u\n", \
-				    (unsigned long long)seed, (unsigned long long)(b)->sent,       \
-				    (unsigned long long)(b)->received, (b)->tx.store,              \
-				    (b)->tx.seq);                                                  \
+			print_error(                                                               \
+				"seed %llu: sent %llu, received %llu, storage %u, switches %u\n",  \
+				(unsigned long long)seed, (unsigned long long)(b)->sent,           \
+				(unsigned long long)(b)->received, (b)->tx.store, (b)->tx.seq);    \
 			fail_msg("%s", #cond);                                                     \
 		}                                                                                  \
 	} while (0)
@@ -122,12 +122,8 @@ static void op_send(struct run *r)
 	size_t want = tt_rng_size(&b->rng, large ? r->c.max_send : 1024), n = 0;
 
 	switch (tt_rng_below(&b->rng, 3)) {
-	case 0:
-		send_vector(r, want);
-		break;
-	case 1:
-		send_reserved(r, want);
-		break;
+	case 0: send_vector(r, want); break;
+	case 1: send_reserved(r, want); break;
 	default:;
 		int err = tt_stream_send1(&b->out, &b->tx, tt_bench_bytes(b->sent), want, &n);
 
@@ -354,7 +350,7 @@ static void run_told(uint32_t nchunks, uint32_t chunk_bytes, uint32_t max_recv, 
 
 static void test_room_is_told(void **state)
 {
-	static const uint32_t sizes[] = {3,    17,   255,  256,  257,  511,  512,  513,	 700,
+	static const uint32_t sizes[] = {3,    17,   255,  256,	 257,  511,  512,  513,	 700,
 					 1023, 1024, 1025, 1365, 2047, 2048, 2049, 4095, 8191};
 	uint64_t seed = 1;
 
@@ -483,16 +479,13 @@ static void test_most_unread(void **state)
 
 static uint64_t odd_value(struct tt_bench *b, uint64_t near)
 {
-	static const uint64_t values[] = {0,	      1,	 2,	       255,	   0x7fffffff,
-					  0x80000000, 0xffffffff, 1ull << 63, UINT64_MAX, 12345};
+	static const uint64_t values[] = {
+		0, 1, 2, 255, 0x7fffffff, 0x80000000, 0xffffffff, 1ull << 63, UINT64_MAX, 12345};
 
 	switch (tt_rng_below(&b->rng, 3)) {
-	case 0:
-		return values[tt_rng_below(&b->rng, sizeof(values) / sizeof(values[0]))];
-	case 1:
-		return near + tt_rng_below(&b->rng, 6000) - 3000;
-	default:
-		return tt_rng_next(&b->rng);
+	case 0: return values[tt_rng_below(&b->rng, sizeof(values) / sizeof(values[0]))];
+	case 1: return near + tt_rng_below(&b->rng, 6000) - 3000;
+	default: return tt_rng_next(&b->rng);
 	}
 }
 
@@ -502,29 +495,14 @@ static void scribble(struct tt_bench *b)
 	uint32_t k = tt_rng_below(&b->rng, 2);
 
 	switch (tt_rng_below(&b->rng, 8)) {
-	case 0:
-		w->tail = odd_value(b, b->tx.tail);
-		break;
-	case 1:
-		w->sw_pos[k] = odd_value(b, b->rx.head);
-		break;
-	case 2:
-		w->sw_store[k] = (uint32_t)odd_value(b, 4);
-		break;
-	case 3:
-		w->sw_seq = (uint32_t)odd_value(b, b->rx.seq + 1);
-		break;
-	case 4:
-		w->head = odd_value(b, b->tx.tail);
-		break;
-	case 5:
-		w->lease = (uint32_t)odd_value(b, b->tx.store << 1);
-		break;
-	case 6:
-		w->flags = (uint32_t)tt_rng_next(&b->rng);
-		break;
-	default:
-		b->link->hdr->free_chunks[k * 3] |= tt_rng_next(&b->rng) & tt_rng_next(&b->rng);
+	case 0: w->tail = odd_value(b, b->tx.tail); break;
+	case 1: w->sw_pos[k] = odd_value(b, b->rx.head); break;
+	case 2: w->sw_store[k] = (uint32_t)odd_value(b, 4); break;
+	case 3: w->sw_seq = (uint32_t)odd_value(b, b->rx.seq + 1); break;
+	case 4: w->head = odd_value(b, b->tx.tail); break;
+	case 5: w->lease = (uint32_t)odd_value(b, b->tx.store << 1); break;
+	case 6: w->flags = (uint32_t)tt_rng_next(&b->rng); break;
+	default: b->link->hdr->free_chunks[k * 3] |= tt_rng_next(&b->rng) & tt_rng_next(&b->rng);
 	}
 }
 
@@ -574,24 +552,16 @@ static int hostile_call(struct tt_bench *b)
 		err = tt_stream_send1(&b->out, &b->tx, scratch, want, &n);
 		assert_true(n <= want);
 		return err;
-	case 2:
-		return hostile_reserve(b);
-	case 3:
-		return tt_stream_unread(&b->out, &b->tx, &u);
-	case 4:
-		tt_stream_writable(&b->out, &b->tx);
-		return 0;
+	case 2: return hostile_reserve(b);
+	case 3: return tt_stream_unread(&b->out, &b->tx, &u);
+	case 4: tt_stream_writable(&b->out, &b->tx); return 0;
 	case 5:
 		if (tt_rng_below(&b->rng, 4) == 0)
 			tt_stream_tx_recover(&b->out, &b->tx);
 		return 0;
-	case 6:
-		tt_stream_idle(&b->in, &b->rx);
-		return 0;
-	case 7:
-		return tt_stream_pending(&b->in, &b->rx, &u);
-	default:
-		return hostile_recv(b);
+	case 6: tt_stream_idle(&b->in, &b->rx); return 0;
+	case 7: return tt_stream_pending(&b->in, &b->rx, &u);
+	default: return hostile_recv(b);
 	}
 }
 

@@ -65,7 +65,8 @@ static void test_both_sides_meet(void **state)
 	for (uint32_t c = 0; c < good.nchunks; c++)
 		*(uint32_t *)tt_link_chunk(a, c) = c;
 	for (uint32_t slot = 0; slot < good.nslots; slot++) {
-		unsigned char *at_a = tt_link_rx_window(a, slot), *at_b = tt_link_rx_window(b, slot);
+		unsigned char *at_a = tt_link_rx_window(a, slot),
+			      *at_b = tt_link_rx_window(b, slot);
 
 		assert_int_equal(at_b[0], slot + 1);
 		assert_int_equal(at_b[good.window_bytes - 1], slot + 1);

@@ -130,7 +130,7 @@ static struct tt_interest *find_interest(struct tt_eset *s, const struct tt_conn
 
 void tt_eset_queue(struct tt_interest *i)
 {
-	if (i->queued || i->off)
+	if (i->queued || i->off || i->parked)
 		return;
 	i->queued = true;
 	i->next_ready = NULL;
@@ -443,14 +443,30 @@ void tt_eset_conn_changed(struct tt_conn *c)
 
 /* ---- epoll_ctl ---- */
 
+static bool valid_exclusive(const struct epoll_event *ev)
+{
+	const uint32_t allowed = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET |
+				 EPOLLEXCLUSIVE;
+
+	return !(ev->events & EPOLLEXCLUSIVE) || !(ev->events & ~allowed);
+}
+
+/*
+ * Programs delete an interest and add it again with every request: a deleted
+ * one stays where it is, parked, until its descriptor is closed.
+ */
 static int ctl_ring(struct tt_eset *s, struct tt_interest *i, int op, const struct epoll_event *ev)
 {
+	if (i->parked != (op == EPOLL_CTL_ADD))
+		return i->parked ? -ENOENT : -EEXIST;
 	switch (op) {
 	case EPOLL_CTL_ADD:
-		return -EEXIST;
 	case EPOLL_CTL_MOD:
-		if ((ev->events | i->events) & EPOLLEXCLUSIVE)
+		if (op == EPOLL_CTL_MOD && ((ev->events | i->events) & EPOLLEXCLUSIVE))
 			return -EINVAL;
+		if (!valid_exclusive(ev))
+			return -EINVAL;
+		i->parked = false;
 		i->events = ev->events;
 		i->data = ev->data;
 		i->off = false;
@@ -460,8 +476,10 @@ static int ctl_ring(struct tt_eset *s, struct tt_interest *i, int op, const stru
 			stir(s);
 		return 0;
 	default:
-		tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
-		remove_interest(i);
+		tt_eset_unqueue(i);
+		i->parked = true;
+		if (s->watched)
+			stir(s);
 		return 0;
 	}
 }
@@ -482,10 +500,7 @@ static int ctl_kernel(struct tt_eset *s, struct tt_interest *i, int op, int fd,
 
 static int ctl_add(struct tt_eset *s, struct tt_conn *c, int fd, struct epoll_event *ev)
 {
-	const uint32_t with_exclusive =
-		EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
-
-	if ((ev->events & EPOLLEXCLUSIVE) && (ev->events & ~with_exclusive))
+	if (!valid_exclusive(ev))
 		return -EINVAL;
 	struct tt_interest *i = add_interest(s, c, fd, ev);
 

@@ -18,6 +18,7 @@ struct tt_interest {
 	epoll_data_t data;
 	bool ring;    /* ours; else in E */
 	bool off;     /* ONESHOT that fired */
+	bool parked;  /* deleted by the program, kept to be added again without the kernel */
 	bool queued;  /* on the ready list */
 	bool waiting; /* asked to hear of room */
 	struct tt_interest *next_of_conn;

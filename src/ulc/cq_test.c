@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@
 #define HANG_MS 10000
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define EVENTS 100000u
+#define EVENTS 20000u
 #else
 #define EVENTS 200000u
 #endif
@@ -399,24 +400,50 @@ static void test_bell_zero_is_none(void **state)
 
 /* ---- no wake-up is lost ---- */
 
-/* Two channels on two links, one counter each, told by one peer. */
+#define CHANNELS 3
+
+/* In the channel's window, behind the wait line. */
+struct counters {
+	uint32_t published, taken, stop;
+};
+
+/*
+ * Three channels on two links. The peer publishes on some of them, and waits
+ * until that is taken: the next event would wake a sleeper that missed these.
+ */
 struct stress {
 	struct tt_link peer[2];
-	uint32_t *published[2]; /* in the links' windows */
-	uint32_t taken[2];
+	struct counters *c[CHANNELS];
 	struct tt_cq cq;
 	unsigned sleeps;
 	int err;
 };
 
+static const struct {
+	int link;
+	uint32_t slot;
+} channels[CHANNELS] = {{0, 3}, {1, 3}, {1, 4}};
+
 static void take(void *arg, struct tt_link *l, uint32_t slot)
 {
 	struct stress *s = arg;
-	int i = l == s->cq.links[1].link;
+	int i = l == s->cq.links[0].link ? 0 : slot == 3 ? 1 : 2;
 
-	if (slot != 3)
+	if (slot != channels[i].slot)
 		s->err = -EBADSLT;
-	s->taken[i] = tt_load_acquire(s->published[i]);
+	tt_store_release(&s->c[i]->taken, tt_load_acquire(&s->c[i]->published));
+}
+
+static bool await_taken(struct counters *c)
+{
+	for (uint32_t i = 1; tt_load_acquire(&c->taken) != c->published; i++) {
+		if (tt_load_relaxed(&c->stop))
+			return false;
+		if (i % 1000 == 0)
+			sched_yield();
+		tt_pause();
+	}
+	return true;
 }
 
 static void *publish_all(void *arg)
@@ -424,36 +451,53 @@ static void *publish_all(void *arg)
 	struct stress *s = arg;
 	struct tt_rng rng = {1};
 
-	for (uint32_t n = 1; n <= EVENTS; n++)
-		for (int i = 0; i < 2; i++) {
-			tt_store_release(s->published[i], n);
-			if (notify(&s->peer[i], 3) < 0)
-				s->err = -ENOENT;
-			/* Pauses of all lengths, so that the queue is met at every step. */
-			for (uint32_t k = tt_rng_size(&rng, 256); k > 1; k--)
-				tt_pause();
+	for (uint32_t n = 1; n <= EVENTS; n++) {
+		/* After pauses of all lengths, so that the queue is met at every step. */
+		for (uint32_t k = tt_rng_below(&rng, n % 8 ? 600 : 8000); k > 0; k--)
+			tt_compiler_barrier();
+		uint32_t which = n == EVENTS ? 7 : 1 + tt_rng_below(&rng, 7);
+
+		for (int i = 0; i < CHANNELS; i++) {
+			if (!(which >> i & 1))
+				continue;
+			tt_store_release(&s->c[i]->published, n);
+			if (notify(&s->peer[channels[i].link], channels[i].slot) < 0)
+				tt_store_relaxed(&s->c[i]->stop, 1u);
 		}
+		for (int i = 0; i < CHANNELS; i++)
+			if (!await_taken(s->c[i]))
+				return NULL;
+	}
 	return NULL;
+}
+
+static bool all_taken(const struct stress *s)
+{
+	for (int i = 0; i < CHANNELS; i++)
+		if (tt_load_relaxed(&s->c[i]->taken) != EVENTS)
+			return false;
+	return true;
 }
 
 static void consume_all(struct stress *s)
 {
 	struct pollfd p = {s->cq.bell.fd, POLLIN, 0};
 
-	while (s->taken[0] < EVENTS || s->taken[1] < EVENTS) {
-		if (tt_cq_poll(&s->cq, take, s) > 0)
-			continue;
+	while (!s->err) {
+		tt_cq_poll(&s->cq, take, s);
+		if (all_taken(s))
+			break;
 		tt_cq_arm(&s->cq);
 		if (tt_cq_poll(&s->cq, take, s) == 0) {
 			s->sleeps++;
-			if (poll(&p, 1, HANG_MS) != 1) {
+			if (poll(&p, 1, HANG_MS) != 1)
 				s->err = -ETIMEDOUT;
-				return;
-			}
 			tt_bell_reset(&s->cq.bell);
 		}
 		tt_cq_disarm(&s->cq);
 	}
+	for (int i = 0; s->err && i < CHANNELS; i++)
+		tt_store_relaxed(&s->c[i]->stop, 1u);
 }
 
 static void start(struct stress *s, struct tt_link *l[2])
@@ -463,17 +507,23 @@ static void start(struct stress *s, struct tt_link *l[2])
 	for (int i = 0; i < 2; i++) {
 		l[i] = make_link();
 		s->peer[i] = peer_of(l[i]);
-		s->published[i] = (uint32_t *)((char *)tt_link_rx_window(l[i], 3) + 128);
-		listen_on(l[i], 3, tt_cq_attach(&s->cq, l[i]));
+	}
+	for (int i = 0; i < CHANNELS; i++) {
+		struct tt_link *on = l[channels[i].link];
+
+		s->c[i] = (void *)((char *)tt_link_rx_window(on, channels[i].slot) + 128);
+		listen_on(on, channels[i].slot, tt_cq_attach(&s->cq, on));
 	}
 }
 
 static void end(struct stress *s, struct tt_link *l[2])
 {
 	assert_int_equal(s->err, 0);
-	assert_int_equal(s->taken[0], EVENTS);
-	assert_int_equal(s->taken[1], EVENTS);
-	assert_true(s->sleeps > 10);
+	for (int i = 0; i < CHANNELS; i++) {
+		assert_int_equal(s->c[i]->stop, 0);
+		assert_int_equal(s->c[i]->taken, EVENTS);
+	}
+	assert_true(s->sleeps > 100);
 	tt_cq_fini(&s->cq);
 	tt_link_unmap(l[0]);
 	tt_link_unmap(l[1]);
@@ -505,7 +555,7 @@ static void test_no_wakeup_is_lost_between_processes(void **state)
 	if (child == 0) {
 		tt_bell_forget_own();
 		publish_all(&s);
-		_exit(s.err ? 1 : 0);
+		_exit(0);
 	}
 	consume_all(&s);
 	assert_int_equal(waitpid(child, &status, 0), child);

@@ -30,7 +30,7 @@
 
 #define tt_cas(p, expected, desired)                                                               \
 	__atomic_compare_exchange_n((p), (expected), (desired), false, __ATOMIC_SEQ_CST,           \
-				    __ATOMIC_RELAXED)
+				    __ATOMIC_ACQUIRE)
 
 /* Store-load barrier; each use names its partner (label pairs such as W0/W1). */
 static inline void tt_fence(void)

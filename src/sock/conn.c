@@ -611,26 +611,31 @@ bool tt_conn_attach(struct tt_conn *c, int fd)
 
 /* ---- locks ---- */
 
-int tt_conn_lock_tx(struct tt_conn *c)
+int tt_conn_lock_tx_of(struct tt_conn *c, struct tt_entry *e)
 {
-	int err = tt_side_lock(&c->e->tx_lock);
+	int err = tt_side_lock(&e->tx_lock);
 
 	if (err == 0)
 		return 0;
 	if (err == -EOWNERDEAD) {
-		if (c->mode == TT_CONN_ATTACHED)
-			tt_stream_tx_recover(&c->st, &c->e->tx);
+		if (c->e == e && c->mode == TT_CONN_ATTACHED)
+			tt_stream_tx_recover(&c->st, &e->tx);
 		return 0;
 	}
 	return err;
 }
 
-int tt_conn_lock_rx(struct tt_conn *c)
+int tt_conn_lock_rx_of(struct tt_conn *c, struct tt_entry *e)
 {
-	int err = tt_side_lock(&c->e->rx_lock);
+	int err = tt_side_lock(&e->rx_lock);
 
-	/* A dead receiver leaves a head that was not published, at worst. */
-	return err == -EOWNERDEAD ? 0 : err;
+	if (err != -EOWNERDEAD)
+		return err;
+	if (c->e == e && c->mode == TT_CONN_ATTACHED) {
+		tt_stream_rx_recover(&c->st, &e->rx);
+		tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait);
+	}
+	return 0;
 }
 
 /* ---- the shadow ---- */

@@ -95,8 +95,12 @@ static inline struct tt_conn *tt_fd_conn(int fd)
 	if (s) {
 		uint32_t kind = tt_load_acquire(&s->kind);
 
-		if (kind == TT_FD_CONN)
-			return tt_load_acquire(&s->obj);
+		if (kind == TT_FD_CONN) {
+			struct tt_conn *c = tt_load_acquire(&s->obj);
+
+			/* Still of that kind: then c is a connection, or was. */
+			return tt_load_relaxed(&s->kind) == TT_FD_CONN ? c : NULL;
+		}
 		if (kind != TT_FD_UNKNOWN)
 			return NULL;
 	}
@@ -170,8 +174,18 @@ void tt_conn_hint(struct tt_conn *c);
 short tt_conn_poll(struct tt_conn *c, int fd, short want);
 
 /* Locks with the recovery that a dead holder asks for. 0, or -EDEADLK inside a signal handler. */
-int tt_conn_lock_tx(struct tt_conn *c);
-int tt_conn_lock_rx(struct tt_conn *c);
+int tt_conn_lock_tx_of(struct tt_conn *c, struct tt_entry *e);
+int tt_conn_lock_rx_of(struct tt_conn *c, struct tt_entry *e);
+
+static inline int tt_conn_lock_tx(struct tt_conn *c)
+{
+	return tt_conn_lock_tx_of(c, c->e);
+}
+
+static inline int tt_conn_lock_rx(struct tt_conn *c)
+{
+	return tt_conn_lock_rx_of(c, c->e);
+}
 
 static inline void tt_conn_unlock_tx(struct tt_conn *c)
 {

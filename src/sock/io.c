@@ -443,18 +443,18 @@ ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n)
 
 	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || n == 0 || want_check(c))
 		return -1;
-	if (tt_side_lock(&e->tx_lock) != 0)
-		return -1; /* a dead holder left it consistent: the long way looks */
+	if (tt_conn_lock_tx_of(c, e) != 0)
+		return -1;
 	if (!tt_fd_is(fd, c) || c->e != e || e->tx_route != TT_ROUTE_RING || e->wr_shut ||
 	    e->reset || tt_stream_send1(&c->st, &e->tx, buf, n, &done) < 0) {
-		tt_conn_unlock_tx(c);
+		tt_side_unlock(&e->tx_lock);
 		return -1;
 	}
 	c->used = 1;
 	count_sent(c, done);
 	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
 		tt_conn_kick(c, fd);
-	tt_conn_unlock_tx(c);
+	tt_side_unlock(&e->tx_lock);
 	after_send();
 	if (done < n && !e->nonblock) {
 		struct iovec rest = {(char *)(uintptr_t)buf + done, n - done};
@@ -712,7 +712,7 @@ ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n)
 	if (!e || tt_load_relaxed(&e->rx_route) != TT_ROUTE_RING || n == 0 || e->rcvlowat ||
 	    !tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)))
 		return -1;
-	if (tt_side_lock(&e->rx_lock) != 0)
+	if (tt_conn_lock_rx_of(c, e) != 0)
 		return -1;
 	if (!tt_fd_is(fd, c) || c->e != e || e->rx_route != TT_ROUTE_RING ||
 	    tt_stream_recv1(&c->st, &e->rx, buf, n, false, &done, &room) < 0) {
@@ -726,7 +726,7 @@ ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n)
 		tt_stream_idle(&c->st, &e->rx);
 	if (room && tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
 		tt_conn_kick(c, fd);
-	tt_conn_unlock_rx(c);
+	tt_side_unlock(&e->rx_lock);
 	return (ssize_t)done;
 }
 

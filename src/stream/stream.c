@@ -38,7 +38,7 @@ void tt_stream_tx_init(struct tt_stream_tx *t)
 void tt_stream_rx_init(struct tt_stream_rx *r)
 {
 	memset(r, 0, sizeof(*r));
-	r->next_pos[0] = r->next_pos[1] = NO_SWITCH;
+	r->next_pos[0] = r->next_pos[1] = r->todo_pos = NO_SWITCH;
 }
 
 static inline size_t store_size(const struct tt_stream *s, uint32_t store)
@@ -376,9 +376,9 @@ static int read_switches(struct tt_stream *s, struct tt_stream_rx *r, uint32_t s
 			before = r->next_pos[0];
 		if (r->next_pos[at] != NO_SWITCH || pos < before || store > s->link->g.nchunks)
 			return -EPROTO;
-		r->next_pos[at] = pos;
 		r->next_store[at] = store;
-		r->seq++;
+		tt_store_release(&r->next_pos[at], pos);
+		tt_store_release(&r->seq, r->seq + 1);
 	}
 	return 0;
 }
@@ -415,17 +415,49 @@ static void drop_orphan(struct tt_stream *s, struct tt_stream_rx *r)
 	}
 }
 
+/*
+ * The switch in todo_* takes place, or is brought to its end after the death of
+ * who began it: every step may be done twice.
+ */
+static inline void do_switch(struct tt_stream_rx *r)
+{
+	uint64_t pos = r->todo_pos;
+
+	r->store = r->todo_store;
+	r->base = pos;
+	r->given = 0;
+	if (r->next_pos[0] == pos) {
+		r->next_store[0] = r->next_store[1];
+		tt_store_release(&r->next_pos[0], r->next_pos[1]);
+	}
+	if (r->next_pos[0] == r->next_pos[1])
+		tt_store_release(&r->next_pos[1], NO_SWITCH);
+	tt_store_release(&r->todo_pos, NO_SWITCH);
+}
+
 static inline void follow_switch(struct tt_stream *s, struct tt_stream_rx *r)
 {
 	drop_orphan(s, r);
 	while (r->head == r->next_pos[0]) {
-		r->store = r->next_store[0];
-		r->base = r->next_pos[0];
-		r->given = 0;
-		r->next_pos[0] = r->next_pos[1];
-		r->next_store[0] = r->next_store[1];
-		r->next_pos[1] = NO_SWITCH;
+		r->todo_store = r->next_store[0];
+		tt_store_release(&r->todo_pos, r->next_pos[0]);
+		do_switch(r);
 	}
+}
+
+void tt_stream_rx_recover(struct tt_stream *s, struct tt_stream_rx *r)
+{
+	int last = r->next_pos[1] != NO_SWITCH ? 1 : 0;
+	uint32_t next = r->seq + 1;
+
+	if (r->todo_pos != NO_SWITCH)
+		do_switch(r);
+	/* A switch that was noted but not counted. */
+	else if (r->next_pos[last] != NO_SWITCH && tt_load_acquire(&s->rx->sw_seq) != r->seq &&
+		 r->next_pos[last] == tt_load_relaxed(&s->rx->sw_pos[next & 1]))
+		r->seq = next;
+	follow_switch(s, r);
+	tt_store_release(&s->tx->head, r->head);
 }
 
 /* Contiguous bytes at position pos (head or, peeking, behind it); 0: none. */

@@ -101,6 +101,8 @@ struct tt_stream_rx {
 	uint64_t base;
 	uint64_t next_pos[2]; /* switches of storage read, not reached; UINT64_MAX: none */
 	uint32_t next_store[2];
+	uint64_t todo_pos; /* the switch being made; UINT64_MAX: none */
+	uint32_t todo_store;
 	uint32_t store;
 	uint32_t given;	 /* store was taken away from the sender */
 	uint32_t seq;	 /* of the last switch read */
@@ -149,10 +151,12 @@ bool tt_stream_writable(struct tt_stream *s, struct tt_stream_tx *t);
 /* After the death of a process inside a call on t, under the lock it left: makes t sound. */
 void tt_stream_tx_recover(struct tt_stream *s, struct tt_stream_tx *t);
 
+/* The same for a receiver; the caller then notifies of room. */
+void tt_stream_rx_recover(struct tt_stream *s, struct tt_stream_rx *r);
+
 /*
- * Copies up to the iov's room; consumes unless peek, starting at offset bytes
- * past the head when peeking. *ret_bytes, at least 1; -EAGAIN when nothing is
- * there; -EPROTO. *ret_room says that a sender may wait for the room made: the
+ * Copies up to the iov's room; consumes unless peek. *ret_bytes, at least 1;
+ * -EAGAIN when nothing is there; -EPROTO. *ret_room says that a sender may wait for the room made: the
  * caller then notifies.
  */
 int tt_stream_recv(struct tt_stream *s, struct tt_stream_rx *r, const struct iovec *iov, int iovcnt,

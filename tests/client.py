@@ -4,12 +4,11 @@
 import json
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
 
-from common import program, under
+from common import STARTED, kill_group, program, under
 
 
 class Client:
@@ -24,6 +23,7 @@ class Client:
                 *map(str, options)]
         self.proc = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
                                      start_new_session=True)
+        STARTED.append(self)
         self.pid = self.proc.pid
         self.buffer = b""
 
@@ -56,13 +56,11 @@ class Client:
         self.proc.stdin.flush()
 
     def kill(self):
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.proc.wait()
+        kill_group(self.proc)
         self.proc.stdin.close()
         self.proc.stdout.close()
+
+    stop = kill
 
     def stats(self):
         """The counters of a client that has ended by itself."""

@@ -26,10 +26,18 @@ def skip(reason):
     sys.exit(SKIP)
 
 
+STARTED = []  # what has a stop(), and must not outlive the test
+
+
+def on_sigterm(_sig, _frame):
+    sys.exit(143)  # by way of __exit__
+
+
 class Home:
     """A runtime directory, hence a daemon, that belongs to this test alone."""
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, on_sigterm)
         self.path = tempfile.mkdtemp(prefix="tutti-test-")
         self.saved = os.environ.copy()
         for name in [n for n in os.environ if n.startswith("TUTTI_")]:
@@ -39,6 +47,8 @@ class Home:
         return self
 
     def __exit__(self, *what):
+        for started in STARTED:
+            started.stop()
         if os.path.exists(self.path + "/tutti"):
             run([TUTTI, "down"])
         os.environ.clear()
@@ -102,12 +112,25 @@ def under(path="user"):
     return [] if path == "native" else [TUTTI, "run", "--"]
 
 
+def kill_group(proc, sig=signal.SIGKILL):
+    """Ends a process and its group, unless it was waited for: then its number is free."""
+    if proc.returncode is None:
+        try:
+            os.killpg(proc.pid, sig)
+        except ProcessLookupError:
+            pass
+        proc.wait()
+
+
 class Server:
     """A program that says 'port N' on its standard output when it can be connected to."""
+
+    pid = port = None
 
     def __init__(self, argv, **more):
         self.proc = subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                      text=True, start_new_session=True, **more)
+        STARTED.append(self)
         line = self.proc.stdout.readline().split()
         if len(line) != 2 or line[0] != "port":
             self.stop()
@@ -119,11 +142,7 @@ class Server:
         return self.proc.poll() is None
 
     def stop(self, sig=signal.SIGKILL):
-        try:
-            os.killpg(self.proc.pid, sig)
-        except ProcessLookupError:
-            pass
-        self.proc.wait()
+        kill_group(self.proc, sig)
         self.proc.stdout.close()
 
 

@@ -10,6 +10,7 @@
  * kernel counts; the receiver takes as many by TCP before it looks at the ring.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/sys.h"
 #include "sock/sock.h"
 #include "ulc/chan.h"
@@ -371,6 +372,7 @@ static void await_ring(struct tt_conn *c, int fd)
 		usleep(20);
 	}
 	c->waited_us += (uint32_t)((tt_now_ns() - t0) / 1000);
+	tt_log(TT_LOG_DEBUG, "fd %d: waited %u us for the ring, in vain", fd, c->waited_us);
 }
 
 static bool should_await(struct tt_conn *c)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define NO_SWITCH UINT64_MAX
-#define CHUNK_BYTES (256u << 10)
+#define CHUNK_BYTES (4u << 20)
 /* A long copy is published in pieces, so that the receiver copies meanwhile. */
 #define PIECE (16u << 10)
 /* Messages up to this size live in the small ring while they find room there. */

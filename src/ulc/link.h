@@ -37,7 +37,7 @@
 #define TT_LINK_MAX_WAITERS 1024u
 #define TT_LINK_MAX_CHUNKS 256u
 /* Free chunks with an index below this keep their pages; others give them back. */
-#define TT_LINK_KEEP_CHUNKS 8u
+#define TT_LINK_KEEP_CHUNKS 2u
 
 struct tt_link_geometry {
 	uint32_t nslots;       /* at most TT_LINK_MAX_SLOTS */

@@ -11,11 +11,14 @@
  * processes than cores the one that has our answer must run. A yield that
  * takes long has let somebody run: it counts as many looks.
  *
- * Sleeping is poll(2) on the shadow and the thread's bell. Arm, look again,
- * sleep: W1 of ulc/chan.h. Nothing wakes a sleeper but its peer, its shadow,
+ * Sleeping is a wait on the shadow and the thread's bell together, in an epoll
+ * set of the thread's own: both are edge-triggered, so a ring need not be read
+ * away, and a thread that waits for one connection again and again registers
+ * it once. Arm, look again, sleep: W1 of ulc/chan.h. Nothing wakes a sleeper but its peer, its shadow,
  * its deadline or a signal.
  */
 #include "base/clock.h"
+#include "base/shm.h"
 #include "base/sys.h"
 #include "sock/conn.h"
 #include "ulc/bell.h"
@@ -36,6 +39,10 @@
 
 struct thread {
 	struct tt_bell bell;
+	int set;		/* its epoll set; -1: none */
+	const struct tt_conn *in_set; /* whose shadow lies in it */
+	uint64_t in_set_cookie;
+	int in_set_fd;
 	int pid; /* a bell of before fork is the parent's */
 	uint32_t budget_us;
 	uint32_t wins;
@@ -49,14 +56,29 @@ static void thread_exit(void *arg)
 {
 	struct thread *t = arg;
 
-	if (t->bell.id && t->pid == tt_proc.pid)
+	if (t->bell.id && t->pid == tt_proc.pid) {
 		tt_bell_close(&t->bell);
+		tt_fd_close(t->set);
+	}
 	t->bell.id = 0;
 }
 
 static void make_key(void)
 {
 	pthread_key_create(&exit_key, thread_exit);
+}
+
+static void open_set(void)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.u32 = 1};
+	int set = tt_sys.epoll_create1(EPOLL_CLOEXEC);
+
+	me.in_set = NULL;
+	me.set = set < 0 ? -1 : tt_fd_high(set);
+	if (me.set >= 0 && tt_sys.epoll_ctl(me.set, EPOLL_CTL_ADD, me.bell.fd, &ev) < 0) {
+		tt_fd_close(me.set);
+		me.set = -1;
+	}
 }
 
 const struct tt_bell *tt_thread_bell(void)
@@ -71,6 +93,7 @@ const struct tt_bell *tt_thread_bell(void)
 		me.bell.id = 0;
 		return &none;
 	}
+	open_set();
 	pthread_setspecific(exit_key, &me);
 	return &me.bell;
 }
@@ -282,10 +305,64 @@ static bool tx_news(struct tt_conn *c)
 	return ok;
 }
 
-static int sleep_on(struct tt_conn *c, int fd, const struct tt_bell *bell, short events,
-		    int64_t deadline)
+/* Puts the shadow into the thread's set, unless it lies there from last time. */
+static bool watch_shadow(struct tt_conn *c, int fd)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+				 .data.u32 = 0};
+
+	if (me.in_set == c && me.in_set_fd == fd && me.in_set_cookie == c->e->cookie)
+		return true;
+	/* The one before: gone by itself if it was closed and its number has not come back. */
+	if (me.in_set)
+		tt_sys.epoll_ctl(me.set, EPOLL_CTL_DEL, me.in_set_fd, NULL);
+	me.in_set = NULL;
+	if (tt_sys.epoll_ctl(me.set, EPOLL_CTL_ADD, fd, &ev) < 0 && errno != EEXIST)
+		return false;
+	me.in_set = c;
+	me.in_set_fd = fd;
+	me.in_set_cookie = c->e->cookie;
+	return true;
+}
+
+/* By the set. Edges that were missed while nobody waited show as an early return. */
+static int sleep_in_set(struct tt_conn *c, int fd, const struct timespec *timeout)
+{
+	struct epoll_event ev[2];
+	int n = tt_sys.epoll_pwait2(me.set, ev, 2, timeout, NULL);
+
+	if (n < 0)
+		return -errno;
+	for (int i = 0; i < n; i++)
+		if (ev[i].data.u32 == 0)
+			tt_conn_check_shadow(c, fd);
+	return n == 0 ? -EAGAIN : 0;
+}
+
+static int sleep_in_poll(struct tt_conn *c, int fd, const struct tt_bell *bell, short events,
+			 const struct timespec *timeout)
 {
 	struct pollfd p[2] = {{fd, events, 0}, {bell->fd, POLLIN, 0}};
+	int n = tt_sys.ppoll(p, 2, timeout, NULL);
+
+	if (n < 0)
+		return -errno;
+	if (p[1].revents)
+		tt_bell_reset(bell);
+	if (p[0].revents)
+		tt_conn_check_shadow(c, fd);
+	return n == 0 ? -EAGAIN : 0;
+}
+
+/*
+ * While bytes go by TCP the shadow's level counts, which poll sees; on the ring
+ * only what changes on it does, and an edge cannot be missed: the first wait
+ * after the shadow was put in reports what is there already.
+ */
+static int sleep_on(struct tt_conn *c, int fd, bool rx, const struct tt_bell *bell, short events,
+		    int64_t deadline)
+{
+	uint32_t route = tt_load_relaxed(rx ? &c->e->rx_route : &c->e->tx_route);
 	struct timespec ts, *timeout = NULL;
 
 	if (deadline != INT64_MAX) {
@@ -297,15 +374,10 @@ static int sleep_on(struct tt_conn *c, int fd, const struct tt_bell *bell, short
 		ts.tv_nsec = left % TT_NS_PER_SEC;
 		timeout = &ts;
 	}
-	int n = tt_sys.ppoll(p, 2, timeout, NULL);
-
-	if (n < 0)
-		return -errno;
-	if (p[1].revents)
-		tt_bell_reset(bell);
-	if (p[0].revents)
-		tt_conn_check_shadow(c, fd);
-	return n == 0 ? -EAGAIN : 0;
+	if (c->mode == TT_CONN_ATTACHED && route == TT_ROUTE_RING && me.set >= 0 &&
+	    tt_sys.epoll_pwait2 && watch_shadow(c, fd))
+		return sleep_in_set(c, fd, timeout);
+	return sleep_in_poll(c, fd, bell, events, timeout);
 }
 
 struct cleanup {
@@ -332,14 +404,14 @@ static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t
 		tt_store_relaxed(&c->e->grant_bell, bell->id);
 		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, 1); /* A1, G1 */
 		if (!tt_load_acquire(&c->e->attached) && !tt_load_acquire(&c->e->grant))
-			err = sleep_on(c, fd, bell, events, deadline);
+			err = sleep_on(c, fd, rx, bell, events, deadline);
 		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, (uint32_t)-1);
 		return err;
 	}
 	tt_wait_arm(c, rx, !rx, bell->id);
 	pthread_cleanup_push(on_cancel, &u);
 	if (!(rx ? rx_news(c) : tx_news(c)))
-		err = sleep_on(c, fd, bell, events, deadline);
+		err = sleep_on(c, fd, rx, bell, events, deadline);
 	pthread_cleanup_pop(1);
 	return err;
 }

@@ -146,6 +146,15 @@ static void on_release(struct tt_daemon *d, struct request *r)
 		tt_claim_release(d, c);
 }
 
+/* A process has closed its last descriptor of a connection that others may hold too. */
+static void on_left(struct tt_daemon *d, struct request *r)
+{
+	struct tt_party *p = own_party(d, r);
+
+	if (p)
+		tt_reap_after_exit(d, p);
+}
+
 static void on_bell(struct tt_daemon *d, struct request *r)
 {
 	struct tt_party *p = own_party(d, r);
@@ -237,6 +246,7 @@ static const struct handler {
 	[TT_CTL_HELLO] = {on_hello, "HELLO", 2},
 	[TT_CTL_CLAIM] = {on_claim, "CLAIM", 1},
 	[TT_CTL_RELEASE] = {on_release, "RELEASE", 0},
+	[TT_CTL_LEFT] = {on_left, "LEFT", 0},
 	[TT_CTL_BELL] = {on_bell, "BELL", 1},
 	[TT_CTL_GET_LINK] = {on_get_link, "GET_LINK", 1},
 	[TT_CTL_GET_BELL] = {on_get_bell, "GET_BELL", 1},

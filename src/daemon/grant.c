@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,6 +135,8 @@ static void restore_chunks(struct tt_link *map)
 			continue;
 		tt_link_chunk_put(map, c);
 	}
+	/* Nor is their memory wanted. */
+	madvise(map->chunks, (size_t)map->g.nchunks * map->g.chunk_bytes, MADV_REMOVE);
 }
 
 /*

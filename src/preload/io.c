@@ -33,6 +33,8 @@ static ssize_t recv1(struct tt_conn *c, int fd, void *buf, size_t n, int flags)
 {
 	struct iovec iov = {buf, n};
 
+	if (n && bad_pointer(buf))
+		return -EFAULT;
 	return tt_sock_recv(c, fd, &iov, 1, flags);
 }
 
@@ -40,6 +42,8 @@ static ssize_t send1(struct tt_conn *c, int fd, const void *buf, size_t n, int f
 {
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 
+	if (n && bad_pointer(buf))
+		return -EFAULT;
 	return tt_sock_send(c, fd, &iov, 1, flags);
 }
 
@@ -52,7 +56,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 		tt_sock_touch();
 		return tt_sys.read(fd, buf, n);
 	}
-	if (on_ring(c)) {
+	if (on_ring(c) && !bad_pointer(buf)) {
 		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
 
 		if (r >= 0)
@@ -72,7 +76,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		tt_sock_touch();
 		return tt_sys.write(fd, buf, n);
 	}
-	if (on_ring(c)) {
+	if (on_ring(c) && !bad_pointer(buf)) {
 		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
 
 		if (r >= 0)
@@ -90,7 +94,7 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 		tt_sock_touch();
 		return tt_sys.recv(fd, buf, n, flags);
 	}
-	if (on_ring(c) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL))) {
+	if (on_ring(c) && !bad_pointer(buf) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL))) {
 		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
 
 		if (r >= 0)
@@ -108,7 +112,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 		tt_sock_touch();
 		return tt_sys.send(fd, buf, n, flags);
 	}
-	if (on_ring(c) && !(flags & ~MSG_NOSIGNAL)) {
+	if (on_ring(c) && !bad_pointer(buf) && !(flags & ~MSG_NOSIGNAL)) {
 		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
 
 		if (r >= 0)
@@ -153,18 +157,23 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 	DISPATCH(c, fd, n, tt_sys.sendto(fd, buf, n, flags, to, len), send1(c, fd, buf, n, flags));
 }
 
-static bool bad_iov(const struct iovec *iov, int n)
+/* 0, or why the kernel would refuse it. */
+static int check_iov(const struct iovec *iov, int n, int too_many)
 {
 	size_t total = 0;
 
 	if (n < 0 || n > IOV_MAX)
-		return true;
+		return too_many;
+	if (n && bad_pointer(iov))
+		return -EFAULT;
 	for (int i = 0; i < n; i++) {
 		if (iov[i].iov_len > SSIZE_MAX - total)
-			return true;
+			return -EINVAL;
+		if (iov[i].iov_len && bad_pointer(iov[i].iov_base))
+			return -EFAULT;
 		total += iov[i].iov_len;
 	}
-	return false;
+	return 0;
 }
 
 static size_t iov_bytes(const struct iovec *iov, int n)
@@ -183,8 +192,10 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 
 	if (!c)
 		return tt_sys.readv(fd, iov, n);
-	if (bad_iov(iov, n))
-		return finish(-EINVAL);
+	int bad = check_iov(iov, n, -EINVAL);
+
+	if (bad)
+		return finish(bad);
 	if (iov_bytes(iov, n) == 0)
 		return tt_sys.readv(fd, iov, n);
 	DISPATCH(c, fd, 0, tt_sys.readv(fd, iov, n), tt_sock_recv(c, fd, iov, n, 0));
@@ -202,8 +213,10 @@ EXPORT ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t offset
 
 	if (!c)
 		return next(fd, iov, n, offset, flags);
-	if (bad_iov(iov, n))
-		return finish(-EINVAL);
+	int bad = check_iov(iov, n, -EINVAL);
+
+	if (bad)
+		return finish(bad);
 	DISPATCH(c, fd, 0, next(fd, iov, n, offset, flags),
 		 tt_sock_recv(c, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
@@ -219,8 +232,10 @@ EXPORT ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off64_t offse
 
 	if (!c)
 		return next(fd, iov, n, offset, flags);
-	if (bad_iov(iov, n))
-		return finish(-EINVAL);
+	int bad = check_iov(iov, n, -EINVAL);
+
+	if (bad)
+		return finish(bad);
 	DISPATCH(c, fd, iov_bytes(iov, n), next(fd, iov, n, offset, flags),
 		 tt_sock_send(c, fd, iov, n, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
@@ -244,8 +259,10 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 		tt_sock_touch();
 		return tt_sys.writev(fd, iov, n);
 	}
-	if (bad_iov(iov, n))
-		return finish(-EINVAL);
+	int bad = check_iov(iov, n, -EINVAL);
+
+	if (bad)
+		return finish(bad);
 	DISPATCH(c, fd, iov_bytes(iov, n), tt_sys.writev(fd, iov, n), tt_sock_send(c, fd, iov, n, 0));
 }
 
@@ -294,8 +311,10 @@ static ssize_t recvmsg_kernel(int fd, struct msghdr *m, int flags)
 
 static ssize_t recvmsg_ring(struct tt_conn *c, int fd, struct msghdr *m, int flags)
 {
-	if (bad_iov(m->msg_iov, (int)m->msg_iovlen))
-		return -EMSGSIZE;
+	int bad = check_iov(m->msg_iov, (int)m->msg_iovlen, -EMSGSIZE);
+
+	if (bad)
+		return bad;
 	if (flags & (MSG_ERRQUEUE | MSG_OOB)) {
 		ssize_t r = tt_sys.recvmsg(fd, m, flags);
 
@@ -318,6 +337,8 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 
 	if (!c)
 		return recvmsg_kernel(fd, m, flags);
+	if (bad_pointer(m))
+		return finish(-EFAULT);
 	DISPATCH(c, fd, 0, tt_sys.recvmsg(fd, m, flags), recvmsg_ring(c, fd, m, flags));
 }
 
@@ -327,13 +348,17 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	struct tt_conn *c = tt_fd_conn(fd);
 
 	if (!c) {
-		if (m && m->msg_controllen && tt_sock_active())
+		if (!bad_pointer(m) && m->msg_controllen && tt_sock_active())
 			note_sent(m);
 		tt_sock_touch();
 		return tt_sys.sendmsg(fd, m, flags);
 	}
-	if (bad_iov(m->msg_iov, (int)m->msg_iovlen))
-		return finish(-EMSGSIZE);
+	if (bad_pointer(m))
+		return finish(-EFAULT);
+	int bad = check_iov(m->msg_iov, (int)m->msg_iovlen, -EMSGSIZE);
+
+	if (bad)
+		return finish(bad);
 	DISPATCH(c, fd, iov_bytes(m->msg_iov, (int)m->msg_iovlen), tt_sys.sendmsg(fd, m, flags),
 		 tt_sock_send(c, fd, m->msg_iov, (int)m->msg_iovlen, flags));
 }

@@ -24,6 +24,15 @@ static inline void enter(void)
 		tt_preload_init();
 }
 
+/*
+ * The first page is never mapped: NULL and small numbers are EFAULT here as in
+ * the kernel. Other bad pointers are not looked for.
+ */
+static inline bool bad_pointer(const void *p)
+{
+	return (uintptr_t)p < 4096;
+}
+
 /* The edge where negative errnos become -1 and errno. */
 static inline ssize_t finish(ssize_t r)
 {

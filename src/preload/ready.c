@@ -11,17 +11,27 @@ static bool bad_time(const struct timespec *ts)
 	return ts && (ts->tv_sec < 0 || ts->tv_nsec < 0 || ts->tv_nsec > 999999999);
 }
 
+/* What the kernel refuses is not worth a look of ours. */
+static bool bad_poll(const struct pollfd *fds, nfds_t n)
+{
+	return n && bad_pointer(fds);
+}
+
 EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
 	enter();
 	struct timespec ts = {timeout_ms / 1000, timeout_ms % 1000 * NS_PER_MS};
 
+	if (bad_poll(fds, n))
+		return tt_sys.poll(fds, n, timeout_ms);
 	return (int)FINISH(tt_sock_poll(fds, n, timeout_ms < 0 ? NULL : &ts, NULL));
 }
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
 	enter();
+	if (bad_poll(fds, n))
+		return tt_sys.ppoll(fds, n, timeout, mask);
 	return (int)FINISH(tt_sock_poll(fds, n, timeout, mask));
 }
 
@@ -68,6 +78,8 @@ EXPORT int epoll_create(int size)
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	enter();
+	if (bad_pointer(ev) && op != EPOLL_CTL_DEL)
+		return (int)finish(-EFAULT);
 	return (int)FINISH(tt_sock_epoll_ctl(epfd, op, fd, ev));
 }
 
@@ -76,6 +88,8 @@ EXPORT int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms
 	enter();
 	int64_t ns = timeout_ms < 0 ? INT64_MAX : timeout_ms * NS_PER_MS;
 
+	if (bad_pointer(evs))
+		return tt_sys.epoll_wait(epfd, evs, max, timeout_ms);
 	return (int)FINISH(tt_sock_epoll_wait(epfd, evs, max, ns, NULL));
 }
 

@@ -90,13 +90,19 @@ bool tt_conn_pin(struct tt_conn *c, int fd)
 
 static void recycle(struct tt_conn *c)
 {
+	struct tt_link *link = NULL;
+
 	tt_fdtab_lock();
 	if (c->refs == 0 && !tt_load_acquire(&c->pins) && c->mode != TT_CONN_FREE) {
+		link = c->st.link;
+		c->st.link = NULL;
 		c->mode = TT_CONN_FREE;
 		c->next_free = free_conns;
 		free_conns = c;
 	}
 	tt_fdtab_unlock();
+	if (link)
+		tt_proc_link_put(link);
 }
 
 void tt_conn_unpin(struct tt_conn *c)
@@ -117,6 +123,14 @@ static void release_entry(struct tt_conn *c)
 	tt_side_entry_put(c->mem, e, e->generation);
 }
 
+/* Others may have it: only the kernel knows, and the daemon asks it. */
+static void tell_left(struct tt_conn *c)
+{
+	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_LEFT, tt_load_relaxed(&c->mem->id), 0, 0, 0);
+
+	tt_proc_send(&m, -1);
+}
+
 void tt_conn_put(struct tt_conn *c, int fd, bool last)
 {
 	(void)fd;
@@ -132,14 +146,10 @@ void tt_conn_put(struct tt_conn *c, int fd, bool last)
 				tt_stream_idle(&c->st, &c->e->rx);
 			tt_conn_unlock_rx(c);
 		}
-		if (c->mode == TT_CONN_ATTACHED) {
-			struct tt_conn **at = tt_proc_link_conn(c->st.link, c->st.slot);
-
-			if (at && *at == c)
-				tt_store_release(at, NULL);
-		}
 		if (!tt_load_relaxed(&c->e->shared) && !tt_load_acquire(&c->pins))
 			release_entry(c);
+		else if (c->e->claimed)
+			tell_left(c);
 	}
 	recycle(c);
 }
@@ -521,11 +531,11 @@ static bool first_attach(struct tt_conn *c)
 	return ok;
 }
 
-static bool attach_locked(struct tt_conn *c, uint64_t grant)
+static bool attach_locked(struct tt_conn *c, uint64_t grant, struct tt_link **ret_unused)
 {
 	struct tt_entry *e = c->e;
-	struct tt_link *l = tt_proc_link(tt_load_relaxed(&c->mem->id), tt_grant_link(grant),
-					 tt_grant_side(grant));
+	struct tt_link *l = tt_proc_link_get(tt_load_relaxed(&c->mem->id), tt_grant_link(grant),
+					     tt_grant_side(grant));
 
 	if (!l || tt_grant_slot(grant) >= l->g.nslots) {
 		c->reason = TT_REASON_NO_LINK;
@@ -535,13 +545,11 @@ static bool attach_locked(struct tt_conn *c, uint64_t grant)
 		tt_store_release(&c->mode, TT_CONN_FALLBACK);
 		return false;
 	}
-	if (!first_attach(c))
+	if (!first_attach(c)) {
+		*ret_unused = l;
 		return false;
+	}
 	tt_stream_bind(&c->st, l, tt_grant_slot(grant));
-	struct tt_conn **at = tt_proc_link_conn(l, c->st.slot);
-
-	if (at)
-		tt_store_release(at, c);
 	return true;
 }
 
@@ -579,6 +587,7 @@ void tt_conn_want_kicks(struct tt_conn *c, bool on)
 bool tt_conn_attach(struct tt_conn *c, int fd)
 {
 	uint64_t grant = tt_load_acquire(&c->e->grant);
+	struct tt_link *unused = NULL;
 	bool now = false;
 	int err = errno;
 
@@ -592,11 +601,13 @@ bool tt_conn_attach(struct tt_conn *c, int fd)
 	}
 	if (!tt_fdtab_trylock())
 		return false;
-	if (tt_fd_is(fd, c) && c->mode == TT_CONN_CLAIMED && attach_locked(c, grant)) {
+	if (tt_fd_is(fd, c) && c->mode == TT_CONN_CLAIMED && attach_locked(c, grant, &unused)) {
 		tt_store_release(&c->mode, TT_CONN_ATTACHED);
 		now = true;
 	}
 	tt_fdtab_unlock();
+	if (unused)
+		tt_proc_link_put(unused);
 	if (now) {
 		take_over_state(c, fd);
 		tt_eset_conn_attached(c, fd);

@@ -214,6 +214,8 @@ bool tt_signals_restart(void);
 void tt_wait_arm(struct tt_conn *c, bool rx, bool tx, uint32_t bell);
 void tt_wait_disarm(struct tt_conn *c, bool rx, bool tx, uint32_t bell);
 
+void tt_wait_fork_child(void);
+
 /* The calling thread's bell; id 0 when it cannot have one. */
 struct tt_bell;
 const struct tt_bell *tt_thread_bell(void);
@@ -248,9 +250,9 @@ struct tt_ctl_msg;
 int tt_proc_send(const struct tt_ctl_msg *m, int fd);
 int tt_proc_request(struct tt_ctl_msg *m, int fd, int *ret_fd);
 
-/* The link of this id, mapped; NULL. Its conns by slot. */
-struct tt_link *tt_proc_link(uint32_t side_id, uint32_t id, int side);
-struct tt_conn **tt_proc_link_conn(struct tt_link *l, uint32_t slot);
+/* The link of this id, mapped and counted; NULL. Table lock may be held for get, not for put. */
+struct tt_link *tt_proc_link_get(uint32_t side_id, uint32_t id, int side);
+void tt_proc_link_put(struct tt_link *l);
 void tt_proc_fork_prepare(void);
 void tt_proc_fork_parent(void);
 void tt_proc_fork_child(void);
@@ -275,6 +277,8 @@ void tt_eset_put(struct tt_eset *s, int fd);
 void tt_eset_fork_prepare(void);
 void tt_eset_fork_parent(void);
 void tt_eset_fork_child(void);
+/* l is being unmapped. */
+void tt_eset_forget_link(struct tt_link *l);
 /* Puts c up for evaluation in every set that has it. */
 void tt_eset_conn_changed(struct tt_conn *c);
 

@@ -226,6 +226,26 @@ static struct tt_interest **slot_list(struct tt_eset *s, struct tt_link *l, uint
 	return &el->by_slot[slot];
 }
 
+void tt_eset_forget_link(struct tt_link *l)
+{
+	pthread_mutex_lock(&tt_sets_lock);
+	for (struct tt_eset *s = tt_sets; s; s = s->next) {
+		pthread_mutex_lock(&s->lock);
+		if (s->inner >= 0)
+			tt_cq_forget(&s->cq, l, s->inherited);
+		for (struct tt_eset_link **at = &s->links; *at; at = &(*at)->next)
+			if ((*at)->link == l) {
+				struct tt_eset_link *el = *at;
+
+				*at = el->next;
+				free(el);
+				break;
+			}
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_mutex_unlock(&tt_sets_lock);
+}
+
 void tt_eset_on_event(void *set, struct tt_link *l, uint32_t slot)
 {
 	struct tt_interest **at = slot_list(set, l, slot, false);

@@ -314,9 +314,17 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 	return n;
 }
 
-static bool news(const struct tt_eset *s)
+/* Links come and go under the lock; when another thread has it, that one looks. */
+static bool news(struct tt_eset *s)
 {
-	return tt_load_relaxed(&s->ready) || tt_cq_pending(&s->cq);
+	if (tt_load_relaxed(&s->ready))
+		return true;
+	if (pthread_mutex_trylock(&s->lock) != 0)
+		return false;
+	bool any = tt_cq_pending(&s->cq);
+
+	pthread_mutex_unlock(&s->lock);
+	return any;
 }
 
 int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,

@@ -436,6 +436,7 @@ void tt_sock_fork_child(void)
 	tt_proc_fork_child();
 	tt_fdtab_fork_child();
 	tt_eset_fork_child();
+	tt_wait_fork_child();
 	tt_fd_each(TT_FD_CONN, child_conn);
 }
 

@@ -26,6 +26,8 @@
 
 #define ANSWER_TIMEOUT_MS 1000
 #define RETRY_NS (100 * 1000000LL)
+/* Links without connections that stay mapped: the next one may be between the same two. */
+#define IDLE_LINKS 4
 
 struct tt_proc tt_proc = {.side_fd = -1};
 
@@ -38,7 +40,7 @@ struct link_here {
 	uint32_t id;
 	int side;
 	struct tt_link *link;
-	struct tt_conn *conns[TT_LINK_MAX_SLOTS];
+	uint64_t idle_since; /* counts, no time */
 };
 static struct link_here *links;
 static pthread_mutex_t links_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -130,7 +132,7 @@ int tt_proc_request(struct tt_ctl_msg *m, int fd, int *ret_fd)
 
 static struct link_here *find_link(uint32_t id, int side)
 {
-	for (struct link_here *h = tt_load_acquire(&links); h; h = h->next)
+	for (struct link_here *h = links; h; h = h->next)
 		if (h->id == id && h->side == side)
 			return h;
 	return NULL;
@@ -156,32 +158,77 @@ static struct link_here *fetch_link(uint32_t side_id, uint32_t id, int side)
 		h->side = side;
 		h->link->peer_id = (uint32_t)m.arg[0];
 		h->next = links;
-		tt_store_release(&links, h);
+		links = h;
 	}
 	tt_sys.close(fd);
 	return h;
 }
 
-struct tt_link *tt_proc_link(uint32_t side_id, uint32_t id, int side)
+struct tt_link *tt_proc_link_get(uint32_t side_id, uint32_t id, int side)
 {
+	pthread_mutex_lock(&links_lock);
 	struct link_here *h = find_link(id, side);
 
-	if (h)
-		return h->link;
-	pthread_mutex_lock(&links_lock);
-	h = find_link(id, side);
 	if (!h)
 		h = fetch_link(side_id, id, side);
+	if (h && h->link->refs++ == 0)
+		h->idle_since = 0;
 	pthread_mutex_unlock(&links_lock);
 	return h ? h->link : NULL;
 }
 
-struct tt_conn **tt_proc_link_conn(struct tt_link *l, uint32_t slot)
+/* The longest idle link, when more than a few are. links_lock held; taken out of the list. */
+static struct link_here *take_oldest(void)
 {
-	for (struct link_here *h = tt_load_acquire(&links); h; h = h->next)
-		if (h->link == l)
-			return slot < TT_LINK_MAX_SLOTS ? &h->conns[slot] : NULL;
-	return NULL;
+	struct link_here **oldest = NULL;
+	int idle = 0;
+
+	for (struct link_here **at = &links; *at; at = &(*at)->next) {
+		if ((*at)->link->refs)
+			continue;
+		idle++;
+		if (!oldest || (*at)->idle_since < (*oldest)->idle_since)
+			oldest = at;
+	}
+	if (idle <= IDLE_LINKS)
+		return NULL;
+	struct link_here *h = *oldest;
+
+	*oldest = h->next;
+	return h;
+}
+
+static bool has_links_to(uint32_t peer)
+{
+	for (struct link_here *h = links; h; h = h->next)
+		if (h->link->peer_id == peer)
+			return true;
+	return false;
+}
+
+void tt_proc_link_put(struct tt_link *l)
+{
+	static uint64_t clock;
+
+	pthread_mutex_lock(&links_lock);
+	struct link_here *h = links;
+
+	while (h && h->link != l)
+		h = h->next;
+	if (h && --l->refs == 0)
+		h->idle_since = ++clock;
+	h = take_oldest();
+	bool forget = h && !has_links_to(h->link->peer_id);
+
+	pthread_mutex_unlock(&links_lock);
+	if (!h)
+		return;
+	/* Nobody finds it any more; queues that listened there let go of it. */
+	tt_eset_forget_link(h->link);
+	if (forget)
+		tt_bell_forget(h->link->peer_id);
+	tt_link_unmap(h->link);
+	free(h);
 }
 
 /* ---- bells ---- */

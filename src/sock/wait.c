@@ -52,11 +52,53 @@ static _Thread_local struct thread me __attribute__((tls_model("initial-exec")))
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
+/* What ended threads leave to new ones: the daemon knows these bells already. */
+#define SPARE 64
+static struct spare {
+	struct tt_bell bell;
+	int set;
+} spare[SPARE];
+static int spares, spares_pid;
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void tt_wait_fork_child(void)
+{
+	pthread_mutex_init(&spare_lock, NULL);
+}
+
+static bool take_spare(struct thread *t)
+{
+	pthread_mutex_lock(&spare_lock);
+	bool any = spares > 0 && spares_pid == tt_proc.pid;
+
+	if (any) {
+		t->bell = spare[--spares].bell;
+		t->set = spare[spares].set;
+	}
+	pthread_mutex_unlock(&spare_lock);
+	return any;
+}
+
 static void thread_exit(void *arg)
 {
 	struct thread *t = arg;
 
-	if (t->bell.id && t->pid == tt_proc.pid) {
+	if (!t->bell.id || t->pid != tt_proc.pid)
+		return;
+	if (t->in_set)
+		tt_sys.epoll_ctl(t->set, EPOLL_CTL_DEL, t->in_set_fd, NULL);
+	pthread_mutex_lock(&spare_lock);
+	if (spares_pid != tt_proc.pid) {
+		/* Of before fork: the parent's. */
+		spares = 0;
+		spares_pid = tt_proc.pid;
+	}
+	bool kept = spares < SPARE;
+
+	if (kept)
+		spare[spares++] = (struct spare){t->bell, t->set};
+	pthread_mutex_unlock(&spare_lock);
+	if (!kept) {
 		tt_bell_close(&t->bell);
 		tt_fd_close(t->set);
 	}
@@ -73,7 +115,6 @@ static void open_set(void)
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.u32 = 1};
 	int set = tt_sys.epoll_create1(EPOLL_CLOEXEC);
 
-	me.in_set = NULL;
 	me.set = set < 0 ? -1 : tt_fd_high(set);
 	if (me.set >= 0 && tt_sys.epoll_ctl(me.set, EPOLL_CTL_ADD, me.bell.fd, &ev) < 0) {
 		tt_fd_close(me.set);
@@ -89,11 +130,14 @@ const struct tt_bell *tt_thread_bell(void)
 		return &me.bell;
 	pthread_once(&exit_once, make_key);
 	me.pid = tt_proc.pid;
-	if (tt_proc_bell(&me.bell) < 0) {
-		me.bell.id = 0;
-		return &none;
+	me.in_set = NULL;
+	if (!take_spare(&me)) {
+		if (tt_proc_bell(&me.bell) < 0) {
+			me.bell.id = 0;
+			return &none;
+		}
+		open_set();
 	}
-	open_set();
 	pthread_setspecific(exit_key, &me);
 	return &me.bell;
 }

@@ -165,6 +165,17 @@ void tt_bell_set_fetch(tt_bell_fetch_fn fn)
 	fetch = fn;
 }
 
+void tt_bell_forget(uint32_t owner)
+{
+	pthread_mutex_lock(&cache_lock);
+	for (uint32_t i = 0; i < CACHE; i++)
+		if (cache[i].id && cache[i].owner == owner && !cache[i].own) {
+			tt_fd_close(cache[i].fd);
+			cache[i].id = 0;
+		}
+	pthread_mutex_unlock(&cache_lock);
+}
+
 void tt_bell_each_own(void (*fn)(void *arg, uint32_t owner, uint32_t id, int fd), void *arg)
 {
 	pthread_mutex_lock(&cache_lock);

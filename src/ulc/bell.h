@@ -36,6 +36,9 @@ int tt_bell_learn(uint32_t owner, uint32_t id, int fd);
 typedef int (*tt_bell_fetch_fn)(uint32_t owner, uint32_t id);
 void tt_bell_set_fetch(tt_bell_fetch_fn fn);
 
+/* Forgets what was fetched of this side. */
+void tt_bell_forget(uint32_t owner);
+
 /* Calls fn for every bell that this process has open. */
 void tt_bell_each_own(void (*fn)(void *arg, uint32_t owner, uint32_t id, int fd), void *arg);
 

@@ -69,6 +69,17 @@ void tt_cq_detach(struct tt_cq *cq, struct tt_link *l)
 		cl->channels--;
 }
 
+void tt_cq_forget(struct tt_cq *cq, struct tt_link *l, bool keep)
+{
+	struct tt_cq_link *cl = find(cq, l);
+
+	if (!cl)
+		return;
+	if (!keep)
+		tt_link_waiter_put(l, cl->waiter);
+	*cl = cq->links[--cq->nlinks];
+}
+
 int tt_cq_poll(struct tt_cq *cq, tt_cq_event_fn fn, void *arg)
 {
 	int n = 0;

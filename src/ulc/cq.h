@@ -41,11 +41,13 @@ void tt_cq_fini(struct tt_cq *cq);
  */
 int tt_cq_attach(struct tt_cq *cq, struct tt_link *l);
 void tt_cq_detach(struct tt_cq *cq, struct tt_link *l);
+/* l is going to be unmapped: lets go of it. keep: its waiter there is not ours to free. */
+void tt_cq_forget(struct tt_cq *cq, struct tt_link *l, bool keep);
 
 /* Calls fn for every channel with events since the last look. Returns their number. */
 int tt_cq_poll(struct tt_cq *cq, tt_cq_event_fn fn, void *arg);
 
-/* Whether a look would find something. No lock needed: for spinning. */
+/* Whether a look would find something. */
 bool tt_cq_pending(const struct tt_cq *cq);
 
 /*

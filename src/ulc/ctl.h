@@ -30,6 +30,7 @@ enum tt_ctl_type {
 	TT_CTL_STATUS,	  /* reply -> fd of a memfd with JSON */
 	TT_CTL_SS,	  /* reply -> the same: connections */
 	TT_CTL_DOWN,	  /* reply: the daemon ends */
+	TT_CTL_LEFT,	  /* arg[0] side: a process let go of a connection that others may hold */
 	TT_CTL_ANSWER = 100,
 };
 

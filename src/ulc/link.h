@@ -108,7 +108,7 @@ struct tt_link {
 	struct tt_waiter *my_waiters, *peer_waiters;
 	unsigned char *my_windows, *peer_windows;
 	unsigned char *chunks;
-	bool dead; /* the owner saw it broken */
+	uint32_t refs; /* of the owner's counting */
 };
 
 /* Bytes of a segment of this geometry; 0 when the geometry is not allowed. */

@@ -325,6 +325,7 @@ static void pingpong(struct client *c)
 			fflush(stdout);
 			if (c->hold)
 				wait_for_line();
+			end = now_s() + c->seconds;
 			for (int k = 0; k < c->more; k++)
 				c->fds[c->connections++] = connect_to(c);
 		}

@@ -122,7 +122,7 @@ static void on_claim(struct tt_daemon *d, struct request *r)
 
 	if (!p)
 		return;
-	int err = tt_claim_add(d, p, r->m.arg[1], (uint32_t)r->m.arg[2], r->fds[0]);
+	int err = tt_claim_add(d, p, r->m.arg[1], (uint32_t)r->m.arg[2], &r->fds[0]);
 
 	if (err < 0)
 		refuse(d, r, "CLAIM of entry %llu: %s", (unsigned long long)r->m.arg[1],

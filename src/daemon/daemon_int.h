@@ -188,7 +188,7 @@ int tt_bell_find(struct tt_daemon *d, const struct tt_party *p, uint32_t id);
 
 /* grant.c */
 int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32_t generation,
-		 int sock);
+		 int *sock);
 void tt_claim_release(struct tt_daemon *d, struct tt_claim *c);
 struct tt_claim *tt_claim_find(struct tt_party *p, uint64_t entry);
 struct tt_dlink *tt_dlink_find(struct tt_daemon *d, uint64_t id);

@@ -422,7 +422,7 @@ static int settle_old(struct tt_daemon *d, const struct tt_claim *c)
 }
 
 int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32_t generation,
-		 int sock)
+		 int *sock)
 {
 	struct tt_claim *c;
 	int err;
@@ -435,7 +435,14 @@ int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32
 	c->party = p;
 	c->entry = (uint32_t)entry;
 	c->generation = generation;
-	err = identify(d, sock, c);
+	err = identify(d, *sock, c);
+	tt_close_foreign(*sock);
+	*sock = -1;
+	/*
+	 * We hold the socket no longer, so that its owner's close is the last; and
+	 * a sender that waits for its peer knows that we have looked.
+	 */
+	tt_store_release(&p->mem->entries[entry].seen, generation + 1);
 	if (err == -ENOTCONN)
 		err = 1; /* its peer was quicker than we: nothing to do */
 	if (err == 0 && !is_current(c))
@@ -454,8 +461,6 @@ int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32
 	d->stats.claims++;
 	tt_matcher_add(&d->matcher, c);
 	match(d, c);
-	/* Tells a sender that waits for its peer that we have looked. */
-	tt_store_release(&p->mem->entries[entry].seen, generation + 1);
 	tt_reap_sometimes(d, p, TT_CLAIMS_PER_REAP);
 	return 0;
 }

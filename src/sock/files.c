@@ -62,6 +62,23 @@ struct gone {
 	bool last;
 };
 
+/*
+ * A claim carries a copy of the descriptor to the daemon. While it is under way
+ * our close would not be the last, and the peer would hear of it late.
+ */
+#define CLAIM_WAIT_NS (5 * 1000000LL)
+static void await_claim(const struct tt_conn *c)
+{
+	const struct tt_entry *e = c->e;
+
+	if (!e || !tt_load_acquire(&e->claimed) || tt_load_acquire(&e->seen) == e->generation + 1)
+		return;
+	int64_t deadline = tt_now_ns() + CLAIM_WAIT_NS;
+
+	while (tt_load_acquire(&e->seen) != e->generation + 1 && tt_now_ns() < deadline)
+		usleep(10);
+}
+
 /* Takes fd out of the table. */
 static struct gone take_out(int fd)
 {
@@ -119,6 +136,8 @@ int tt_sock_close(int fd)
 		tt_conn_drop_kicks(g.conn, fd);
 		tt_conn_unlock_rx(g.conn);
 	}
+	if (g.conn && g.last)
+		await_claim(g.conn);
 	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
 
 	finish(g, fd);

@@ -235,6 +235,10 @@ static void send_deferred(void)
 	uint32_t n = deferred.bytes;
 	struct iovec iov = {buf, n};
 
+	/* We are in the handler still: whoever it interrupted comes by here too. */
+	if (tt_conn_lock_tx(deferred.conn) < 0)
+		return;
+	tt_conn_unlock_tx(deferred.conn);
 	memcpy(buf, deferred.buf, n);
 	deferred.bytes = 0;
 	tt_sock_send(deferred.conn, deferred.fd, &iov, 1, MSG_NOSIGNAL);

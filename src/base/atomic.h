@@ -26,7 +26,8 @@
 #define tt_fetch_and(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
 
 /* Statistics: no ordering wanted. */
-#define tt_count(p, v) __atomic_store_n((p), __atomic_load_n((p), __ATOMIC_RELAXED) + (v), __ATOMIC_RELAXED)
+#define tt_count(p, v)                                                                             \
+	__atomic_store_n((p), __atomic_load_n((p), __ATOMIC_RELAXED) + (v), __ATOMIC_RELAXED)
 
 #define tt_cas(p, expected, desired)                                                               \
 	__atomic_compare_exchange_n((p), (expected), (desired), false, __ATOMIC_SEQ_CST,           \

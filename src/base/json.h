@@ -23,7 +23,7 @@ void tt_json_fini(struct tt_json *j);
 
 /* key NULL inside an array or at the top. */
 void tt_json_open(struct tt_json *j, const char *key, char bracket); /* '{' or '[' */
-void tt_json_close(struct tt_json *j, char bracket);		      /* '}' or ']' */
+void tt_json_close(struct tt_json *j, char bracket);		     /* '}' or ']' */
 void tt_json_str(struct tt_json *j, const char *key, const char *value);
 void tt_json_int(struct tt_json *j, const char *key, int64_t value);
 void tt_json_uint(struct tt_json *j, const char *key, uint64_t value);

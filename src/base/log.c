@@ -14,7 +14,8 @@ static void to_stderr(enum tt_log_level level, const char *text)
 {
 	static const char *const names[] = {"error", "warning", "info", "debug"};
 	char line[600];
-	int n = snprintf(line, sizeof(line), "tutti[%d]: %s: %s\n", (int)getpid(), names[level], text);
+	int n = snprintf(line, sizeof(line), "tutti[%d]: %s: %s\n", (int)getpid(), names[level],
+			 text);
 
 	if (n > (int)sizeof(line) - 1)
 		n = (int)sizeof(line) - 1;

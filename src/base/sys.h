@@ -27,8 +27,7 @@
 	X(ssize_t, writev, (int, const struct iovec *, int))                                       \
 	X(ssize_t, send, (int, const void *, size_t, int))                                         \
 	X(ssize_t, recv, (int, void *, size_t, int))                                               \
-	X(ssize_t, sendto,                                                                         \
-	  (int, const void *, size_t, int, const struct sockaddr *, socklen_t))                    \
+	X(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t))   \
 	X(ssize_t, recvfrom, (int, void *, size_t, int, struct sockaddr *, socklen_t *))           \
 	X(ssize_t, sendmsg, (int, const struct msghdr *, int))                                     \
 	X(ssize_t, recvmsg, (int, struct msghdr *, int))                                           \

@@ -162,9 +162,7 @@ EXPORT int ioctl(int fd, unsigned long req, ...)
 	void *arg = va_arg(ap, void *);
 
 	va_end(ap);
-	if ((req == FIONBIO || req == FIONREAD || req == TIOCOUTQ ||
-	     req == SIOCATMARK) &&
-	    arg &&
+	if ((req == FIONBIO || req == FIONREAD || req == TIOCOUTQ || req == SIOCATMARK) && arg &&
 	    tt_sock_ioctl(fd, req, arg, &r))
 		return (int)finish(r);
 	return tt_sys.ioctl(fd, req, arg);

@@ -264,7 +264,8 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 
 	if (bad)
 		return finish(bad);
-	DISPATCH(c, fd, iov_bytes(iov, n), tt_sys.writev(fd, iov, n), tt_sock_send(c, fd, iov, n, 0));
+	DISPATCH(c, fd, iov_bytes(iov, n), tt_sys.writev(fd, iov, n),
+		 tt_sock_send(c, fd, iov, n, 0));
 }
 
 /* Descriptors that came with a message are new here, whatever their numbers stood for. */

@@ -202,8 +202,7 @@ static void read_file_state(struct tt_entry *e, int fd)
 /* Another side of this user may have the connection: the daemon knows. */
 static struct tt_entry *find_elsewhere(int fd, struct tt_side_mem **ret_mem)
 {
-	struct tt_ctl_msg m =
-		tt_ctl_msg(TT_CTL_FIND, tt_load_relaxed(&tt_proc.mem->id), 0, 0, 0);
+	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_FIND, tt_load_relaxed(&tt_proc.mem->id), 0, 0, 0);
 	int memfd = -1;
 
 	if (tt_proc_request(&m, fd, &memfd) < 0 || memfd < 0)
@@ -240,8 +239,7 @@ struct tt_conn *tt_fd_conn_slow(int fd)
 	} else {
 		uint64_t cookie = socket_cookie(fd);
 		struct tt_side_mem *mem = tt_proc.mem;
-		struct tt_entry *e =
-			cookie ? tt_side_entry_get(mem, cookie, false, &fresh) : NULL;
+		struct tt_entry *e = cookie ? tt_side_entry_get(mem, cookie, false, &fresh) : NULL;
 		struct sockaddr_storage ss;
 		socklen_t len = sizeof(ss);
 		bool connected = getpeername(fd, (struct sockaddr *)&ss, &len) == 0;
@@ -460,8 +458,8 @@ static bool worth_it(struct tt_conn *c, size_t more)
 	uint64_t bytes = tt_load_relaxed(&c->local_bytes) + more;
 
 	if (c->e)
-		bytes += tt_load_relaxed(&c->e->tx_tcp_bytes) +
-			 tt_load_relaxed(&c->e->rx_tcp_bytes);
+		bytes +=
+			tt_load_relaxed(&c->e->tx_tcp_bytes) + tt_load_relaxed(&c->e->rx_tcp_bytes);
 	return ops >= CLAIM_OPS || bytes >= CLAIM_BYTES;
 }
 

@@ -37,19 +37,19 @@ struct tt_conn {
 	uint32_t mode;	   /* TT_CONN_*; read without lock */
 	uint32_t nonblock; /* O_NONBLOCK, while there is no entry to hold it */
 	struct tt_entry *e;
-	struct tt_stream st; /* valid when ATTACHED */
-	uint64_t checked;    /* ticks: when the shadow was last asked */
+	struct tt_stream st;	 /* valid when ATTACHED */
+	uint64_t checked;	 /* ticks: when the shadow was last asked */
 	struct tt_side_mem *mem; /* whose entry it is */
-	int fd;		     /* one of the descriptors that lead here */
-	uint32_t refs;	     /* slots of the table */
-	uint32_t pins;	     /* threads that use it outside any lock */
-	uint32_t used;	     /* this process has moved bytes on it */
-	uint32_t raw;	     /* threads inside kernel calls while PLAIN */
-	uint32_t ops;	     /* calls that moved bytes while PLAIN */
+	int fd;			 /* one of the descriptors that lead here */
+	uint32_t refs;		 /* slots of the table */
+	uint32_t pins;		 /* threads that use it outside any lock */
+	uint32_t used;		 /* this process has moved bytes on it */
+	uint32_t raw;		 /* threads inside kernel calls while PLAIN */
+	uint32_t ops;		 /* calls that moved bytes while PLAIN */
 	uint32_t reason;
 	uint32_t connected;
-	uint32_t waited_us; /* its sends have waited for the ring, all together */
-	struct tt_interest *interests;	  /* under the table of sets' lock */
+	uint32_t waited_us;	       /* its sends have waited for the ring, all together */
+	struct tt_interest *interests; /* under the table of sets' lock */
 	uint64_t local_bytes;
 	struct tt_conn *next_free;
 };

@@ -465,8 +465,8 @@ void tt_eset_conn_changed(struct tt_conn *c)
 
 static bool valid_exclusive(const struct epoll_event *ev)
 {
-	const uint32_t allowed = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET |
-				 EPOLLEXCLUSIVE;
+	const uint32_t allowed =
+		EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
 
 	return !(ev->events & EPOLLEXCLUSIVE) || !(ev->events & ~allowed);
 }

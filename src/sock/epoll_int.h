@@ -36,14 +36,14 @@ struct tt_eset_link {
 
 struct tt_eset {
 	pthread_mutex_t lock;
-	int epfd; /* E: one of its descriptors */
+	int epfd;  /* E: one of its descriptors */
 	int inner; /* I; -1 until the first connection on the ring */
 	uint32_t refs;
-	uint32_t rings;	   /* interests that are ours */
-	uint32_t sleepers; /* threads inside the kernel's wait */
-	bool claimed;	   /* holds connections that wait for a grant */
-	bool watched;	   /* somebody may wait on E from outside */
-	uint64_t mark;	   /* data of the bell; mark + 1: of I */
+	uint32_t rings;	    /* interests that are ours */
+	uint32_t sleepers;  /* threads inside the kernel's wait */
+	bool claimed;	    /* holds connections that wait for a grant */
+	bool watched;	    /* somebody may wait on E from outside */
+	uint64_t mark;	    /* data of the bell; mark + 1: of I */
 	uint64_t kernel_at; /* ticks of the last look at E */
 	uint32_t touched;   /* tt_kernel_touched at that look */
 	struct tt_cq cq;

@@ -335,7 +335,7 @@ int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t l
 	else if (name == SO_SNDTIMEO)
 		c->e->sndtimeo_ns = timeval_ns(val, len);
 	else if (name == SO_RCVLOWAT && len >= sizeof(int))
-		c->e->rcvlowat = *(const int *)val > 1 ? (uint32_t)*(const int *)val : 0;
+		c->e->rcvlowat = *(const int *)val > 1 ? (uint32_t) * (const int *)val : 0;
 	return ret;
 }
 

@@ -83,7 +83,13 @@ static ssize_t broken_pipe(int flags)
 /* ---- going over ---- */
 
 /* linux/tcp.h has the counters, netinet/tcp.h the states; both cannot be had. */
-enum { TCP_ESTABLISHED = 1, TCP_TIME_WAIT = 6, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+enum {
+	TCP_ESTABLISHED = 1,
+	TCP_TIME_WAIT = 6,
+	TCP_CLOSE_WAIT = 8,
+	TCP_LAST_ACK = 9,
+	TCP_CLOSING = 11
+};
 
 static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received, uint32_t *ret_state)
 {
@@ -136,8 +142,8 @@ static bool tcp_position(int fd, uint64_t *ret_pos)
 
 	/* Bytes may arrive between the two questions: ask until they agree. */
 	for (int i = 0; i < 100; i++) {
-		if (!tcp_counts(fd, &written, &r0, &state) || tt_sys.ioctl(fd, FIONREAD, &inq) < 0 ||
-		    !tcp_counts(fd, &written, &r1, &state))
+		if (!tcp_counts(fd, &written, &r0, &state) ||
+		    tt_sys.ioctl(fd, FIONREAD, &inq) < 0 || !tcp_counts(fd, &written, &r1, &state))
 			return false;
 		if (r0 == r1) {
 			*ret_pos = r0 - (uint64_t)inq;
@@ -638,7 +644,8 @@ static ssize_t look_at_shadow(struct tt_conn *c, int fd, const struct iovec *iov
 	if (c->mode != TT_CONN_ATTACHED || !want_check(c))
 		return -EAGAIN;
 	tt_conn_check_shadow(c, fd);
-	return tt_load_relaxed(&c->e->shadow) ? recv_once(c, fd, iov, iovcnt, skip, flags) : -EAGAIN;
+	return tt_load_relaxed(&c->e->shadow) ? recv_once(c, fd, iov, iovcnt, skip, flags)
+					      : -EAGAIN;
 }
 
 /* For TCP, MSG_TRUNC throws the bytes away instead of copying them. */

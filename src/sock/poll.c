@@ -122,8 +122,8 @@ static short shadow_events(const struct tt_conn *c, short want)
 	return ev;
 }
 
-static int ask_kernel(struct watch *w, const struct tt_bell *bell,
-		      const struct timespec *timeout, const sigset_t *mask)
+static int ask_kernel(struct watch *w, const struct tt_bell *bell, const struct timespec *timeout,
+		      const sigset_t *mask)
 {
 	nfds_t total = w->n;
 
@@ -172,8 +172,7 @@ static void arm_all(struct watch *w, uint32_t bell, bool on)
 
 static const struct timespec no_time = {0, 0};
 
-static int wait_rounds(struct watch *w, int64_t deadline,
-		       const sigset_t *mask)
+static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask)
 {
 	struct tt_spinner sp;
 	int ready = look(w);
@@ -274,8 +273,8 @@ static void unwind_poll(void *arg)
 
 int tt_sock_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (timeout && (timeout->tv_nsec < 0 || timeout->tv_nsec >= TT_NS_PER_SEC ||
-			timeout->tv_sec < 0))
+	if (timeout &&
+	    (timeout->tv_nsec < 0 || timeout->tv_nsec >= TT_NS_PER_SEC || timeout->tv_sec < 0))
 		return -EINVAL;
 	if (!tt_sock_active() || n == 0 || n > 1u << 20 || !any_ours(fds, n))
 		return poll_kernel(fds, n, timeout, mask);
@@ -302,8 +301,7 @@ int tt_sock_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, c
 
 	pthread_cleanup_push(unwind_poll, &u);
 	watch_begin(&w);
-	ret = w.rings ? wait_rounds(&w, deadline, mask)
-		      : poll_kernel(fds, n, timeout, mask);
+	ret = w.rings ? wait_rounds(&w, deadline, mask) : poll_kernel(fds, n, timeout, mask);
 	pthread_cleanup_pop(1);
 	return ret;
 }
@@ -402,8 +400,8 @@ int tt_sock_select_left(int n, fd_set *r, fd_set *w, fd_set *x, const struct tim
 	int ret = select_any(n, r, w, x, timeout, mask);
 
 	if (left && timeout) {
-		int64_t ns = timeout->tv_sec * TT_NS_PER_SEC + timeout->tv_nsec -
-			     (tt_now_ns() - t0);
+		int64_t ns =
+			timeout->tv_sec * TT_NS_PER_SEC + timeout->tv_nsec - (tt_now_ns() - t0);
 
 		if (ns < 0)
 			ns = 0;

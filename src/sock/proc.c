@@ -241,8 +241,7 @@ int tt_proc_bell(struct tt_bell *ret_bell)
 
 	if (err < 0)
 		return err;
-	struct tt_ctl_msg m =
-		tt_ctl_msg(TT_CTL_BELL, side, ret_bell->id, (uint64_t)getpid(), 0);
+	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_BELL, side, ret_bell->id, (uint64_t)getpid(), 0);
 
 	/* Without a daemon nobody can ask for it; peers then kick the shadow. */
 	tt_proc_send(&m, ret_bell->fd);

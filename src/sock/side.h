@@ -41,22 +41,22 @@
 	X(PEER_NOT_TUTTI, "peer-not-tutti") /* claimed; the other end did not (yet) */             \
 	X(NO_DAEMON, "no-daemon")                                                                  \
 	X(OTHER_HOST, "other-host-no-engine")                                                      \
-	X(SHORT, "short") /* ended before it was worth it */                                       \
-	X(OPTION, "option") /* a socket option that works in the kernel only */                    \
+	X(SHORT, "short")	  /* ended before it was worth it */                               \
+	X(OPTION, "option")	  /* a socket option that works in the kernel only */              \
 	X(INHERITED, "inherited") /* came from a program that is not Tutti's */                    \
 	X(TABLE_FULL, "table-full")                                                                \
-	X(NO_LINK, "no-link") /* the daemon has no memory for it */                                \
-	X(PATH_TCP, "path-tcp") /* asked for */                                                    \
+	X(NO_LINK, "no-link")	      /* the daemon has no memory for it */                        \
+	X(PATH_TCP, "path-tcp")	      /* asked for */                                              \
 	X(HALF_CLOSED, "half-closed") /* one direction, after the peer's shutdown */               \
 	X(URGENT, "urgent-data")                                                                   \
 	X(PROTOCOL, "protocol-error") /* the peer wrote what cannot be */                          \
-	X(RESOURCES, "resources") /* out of memory or descriptors here */
+	X(RESOURCES, "resources")     /* out of memory or descriptors here */
 
 enum tt_reason {
 #define X(name, text) TT_REASON_##name,
 	TT_REASONS(X)
 #undef X
-	TT_REASON_COUNT
+		TT_REASON_COUNT
 };
 extern const char *const tt_reason_names[TT_REASON_COUNT];
 
@@ -86,16 +86,16 @@ struct tt_entry {
 	uint32_t state; /* TT_ENTRY_* */
 	uint32_t next;	/* in its bucket or the free list: index + 1 */
 	uint32_t claimed;
-	uint64_t grant; /* daemon: tt_grant_*(), 0 none */
-	uint32_t dead;	/* daemon: generation + 1 */
-	uint32_t seen;	/* daemon: has read the claim; generation + 1 */
+	uint64_t grant;	 /* daemon: tt_grant_*(), 0 none */
+	uint32_t dead;	 /* daemon: generation + 1 */
+	uint32_t seen;	 /* daemon: has read the claim; generation + 1 */
 	uint32_t shared; /* more than one process may hold it */
 	uint32_t reason; /* enum tt_reason */
 	uint32_t family;
 	int32_t pid; /* who made the entry */
 	/* Of the open file, shared by all its descriptors; as last set or seen. */
 	uint32_t nonblock;
-	uint32_t rcvlowat; /* 0: 1 */
+	uint32_t rcvlowat;		  /* 0: 1 */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 
 	_Alignas(TT_CACHE_LINE) struct sockaddr_storage_small {
@@ -146,14 +146,14 @@ struct tt_side_totals {
 struct tt_side_mem {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t id; /* the daemon's; 0 until it is known */
+	uint32_t id;	 /* the daemon's; 0 until it is known */
 	uint64_t secret; /* lets a process that lost the descriptor ask for it */
 	uint32_t next_bell;
 	uint32_t used; /* entries ever used are below this */
 	uint32_t free_list;
-	uint32_t spin_usec; /* UINT32_MAX: adaptive */
-	uint32_t path;	    /* 0 user, 1 tcp */
-	char name[32];	    /* the program that was run */
+	uint32_t spin_usec;   /* UINT32_MAX: adaptive */
+	uint32_t path;	      /* 0 user, 1 tcp */
+	char name[32];	      /* the program that was run */
 	pthread_mutex_t lock; /* robust: allocation, buckets */
 	_Alignas(TT_CACHE_LINE) struct tt_side_totals totals;
 	uint32_t buckets[TT_SIDE_BUCKETS]; /* index + 1 */

@@ -44,8 +44,9 @@ void tt_stats_write(void)
 	tt_json_str(&j, "program", comm);
 	put_totals(&j, &tt_proc.mem->totals);
 	tt_json_close(&j, '}');
-	int fd = strcmp(path, "-") == 0 ? STDERR_FILENO
-					: open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	int fd = strcmp(path, "-") == 0
+			 ? STDERR_FILENO
+			 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
 	if (fd >= 0 && !j.failed) {
 		j.text[j.bytes++] = '\n'; /* the NUL's place */

@@ -30,16 +30,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SPIN_MAX_US 50u  /* adaptive: never longer */
-#define SPIN_PURE_US 3u	 /* pauses only, before yields begin */
+#define SPIN_MAX_US 50u	   /* adaptive: never longer */
+#define SPIN_PURE_US 3u	   /* pauses only, before yields begin */
 #define YIELD_LONG_NS 2500 /* a yield of an otherwise idle core takes less */
 #define YIELDS_CONTENDED 12u
-#define HOT_AFTER 16u	 /* waits won by spinning before the peer may skip its fence */
-#define SHADOW_US 20u	 /* while spinning, ask the kernel this often */
+#define HOT_AFTER 16u /* waits won by spinning before the peer may skip its fence */
+#define SHADOW_US 20u /* while spinning, ask the kernel this often */
 
 struct thread {
 	struct tt_bell bell;
-	int set;		/* its epoll set; -1: none */
+	int set;		      /* its epoll set; -1: none */
 	const struct tt_conn *in_set; /* whose shadow lies in it */
 	uint64_t in_set_cookie;
 	int in_set_fd;
@@ -328,9 +328,8 @@ static bool rx_news(struct tt_conn *c)
 
 	if (route == TT_ROUTE_RING)
 		return tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)) ||
-		       (flags & (TT_STREAM_FIN | TT_STREAM_DOWN)) ||
-		       tt_load_relaxed(&e->shadow) || tt_load_relaxed(&e->rd_shut) ||
-		       tt_load_relaxed(&e->reset);
+		       (flags & (TT_STREAM_FIN | TT_STREAM_DOWN)) || tt_load_relaxed(&e->shadow) ||
+		       tt_load_relaxed(&e->rd_shut) || tt_load_relaxed(&e->reset);
 	return route == TT_ROUTE_TCP && (flags & TT_STREAM_UP) && !tt_load_relaxed(&e->up_known);
 }
 
@@ -501,7 +500,7 @@ static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
 
 	if (!rx)
 		events = attached && tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_RING ? POLLRDHUP
-										      : POLLOUT;
+										       : POLLOUT;
 	int err = sleep_armed(c, fd, rx, events, deadline);
 
 	tt_count(rx ? &c->e->rx_sleeps : &c->e->tx_sleeps, 1);

@@ -50,7 +50,7 @@ struct note {
 struct api_window {
 	struct tt_wait_line wait;
 	_Alignas(TT_CACHE_LINE) uint64_t taken; /* of ours, by the peer */
-	uint32_t closed;			 /* the peer closed the channel */
+	uint32_t closed;			/* the peer closed the channel */
 	struct note ring[RING];
 };
 
@@ -139,9 +139,8 @@ struct hello {
 
 static struct tt_link_geometry geometry(void)
 {
-	return (struct tt_link_geometry){.nslots = 1,
-					 .window_bytes = sizeof(struct api_window),
-					 .nwaiters = 2};
+	return (struct tt_link_geometry){
+		.nslots = 1, .window_bytes = sizeof(struct api_window), .nwaiters = 2};
 }
 
 static int check_peer(int sock)
@@ -455,8 +454,7 @@ EXPORT int tutti_cq_poll(struct tutti_cq *cq, struct tutti_event *ret_events, in
 static void set_wait(struct tutti_cq *cq, uint32_t flags)
 {
 	for (struct tutti_channel *ch = cq->channels; ch; ch = ch->next) {
-		tt_store_relaxed(&ch->tx->wait.rx_bell[0],
-				 flags & TT_WAIT_BELL ? cq->bell.id : 0);
+		tt_store_relaxed(&ch->tx->wait.rx_bell[0], flags & TT_WAIT_BELL ? cq->bell.id : 0);
 		tt_store_release(&ch->tx->wait.rx_flags, flags);
 	}
 }
@@ -496,7 +494,7 @@ EXPORT int tutti_cq_arm(struct tutti_cq *cq)
 	cq->armed = true;
 	if (was_hot)
 		tt_membarrier_global(); /* W1' */
-	tt_fence(); /* W1, against W0 in chan.c */
+	tt_fence();			/* W1, against W0 in chan.c */
 	return pending(cq) ? 1 : 0;
 }
 

@@ -12,8 +12,8 @@ bool tt_membarrier_ok;
 
 void tt_membarrier_init(void)
 {
-	tt_membarrier_ok = tt_sys.syscall(SYS_membarrier,
-					  MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+	tt_membarrier_ok =
+		tt_sys.syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
 bool tt_membarrier_global(void)

@@ -80,8 +80,8 @@ _Static_assert(sizeof(struct tt_waiter) == 128, "two sides share it");
 #define TT_WAIT_CQS 4
 struct tt_wait_line {
 	_Alignas(TT_CACHE_LINE) uint32_t rx_flags; /* TT_WAIT_* */
-	uint32_t rx_bell[TT_WAIT_BELLS];	    /* sleepers; 0: none */
-	uint16_t rx_cq[TT_WAIT_CQS];		    /* waiters of the peer; 0: none */
+	uint32_t rx_bell[TT_WAIT_BELLS];	   /* sleepers; 0: none */
+	uint16_t rx_cq[TT_WAIT_CQS];		   /* waiters of the peer; 0: none */
 	uint32_t tx_flags;
 	uint32_t tx_bell[TT_WAIT_BELLS];
 	uint32_t attached; /* the peer has mapped this slot and waits on it */

@@ -453,7 +453,7 @@ static void test_reset_returns_chunks(void **state)
  */
 static void test_most_unread(void **state)
 {
-	uint32_t chunk = tt_stream_geometry().chunk_bytes;
+	const uint32_t chunk = 256u << 10;
 	struct tt_bench *b = tt_bench_make(4, chunk, 1);
 	bool room;
 

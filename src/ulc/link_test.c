@@ -186,14 +186,14 @@ static void test_chunks_go_and_come(void **state)
 	high[0] = 1;
 	tt_link_chunk_put(l, 69);
 	assert_int_equal(high[0], 0); /* its page went back to the system */
-	high = tt_link_chunk(l, 3);
+	high = tt_link_chunk(l, 1);
 	high[0] = 1;
-	tt_link_chunk_put(l, 3);
+	tt_link_chunk_put(l, 1);
 	assert_int_equal(high[0], 1);
 	tt_link_chunk_put(l, 70);
 	tt_link_chunk_put(l, UINT32_MAX);
 	assert_int_equal(tt_link_free_chunks(l), 2);
-	assert_int_equal(tt_link_chunk_get(l), 3);
+	assert_int_equal(tt_link_chunk_get(l), 1);
 	assert_int_equal(tt_link_chunk_get(l), 69);
 	tt_link_unmap(l);
 }

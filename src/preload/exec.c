@@ -29,9 +29,12 @@ static char *find_in(char *const envp[], const char *name)
 {
 	size_t n = strlen(name);
 
-	for (; envp && *envp; envp++)
-		if (strncmp(*envp, name, n) == 0 && (*envp)[n] == '=')
-			return *envp;
+	for (size_t i = 0; envp && envp[i]; i++) {
+		char *at = envp[i];
+
+		if (strncmp(at, name, n) == 0 && at[n] == '=')
+			return at;
+	}
 	return NULL;
 }
 

@@ -78,7 +78,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		return tt_sys.write(fd, buf, n);
 	}
 	if (on_ring(c) && !bad_pointer(buf)) {
-		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
+		ssize_t r = tt_sock_send_fast(c, fd, buf, n, 0);
 
 		if (r >= 0)
 			return r;
@@ -114,7 +114,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 		return tt_sys.send(fd, buf, n, flags);
 	}
 	if (on_ring(c) && !bad_pointer(buf) && !(flags & ~MSG_NOSIGNAL)) {
-		ssize_t r = tt_sock_send_fast(c, fd, buf, n);
+		ssize_t r = tt_sock_send_fast(c, fd, buf, n, flags);
 
 		if (r >= 0)
 			return r;

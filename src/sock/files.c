@@ -62,6 +62,17 @@ struct gone {
 	bool last;
 };
 
+/* A kick left unread would make the kernel send a reset. */
+static void drop_kicks(struct tt_conn *c, int fd)
+{
+	if (c->mode != TT_CONN_ATTACHED ||
+	    tt_load_relaxed(&c->st.rx->kicks) == tt_load_relaxed(&c->e->kicks_dropped) ||
+	    tt_load_relaxed(&c->e->rx_route) != TT_ROUTE_RING || tt_conn_lock_rx(c) < 0)
+		return;
+	tt_conn_drop_kicks(c, fd);
+	tt_conn_unlock_rx(c);
+}
+
 /*
  * A claim carries a copy of the descriptor to the daemon. While it is under way
  * our close would not be the last, and the peer would hear of it late.
@@ -129,13 +140,8 @@ int tt_sock_close(int fd)
 	struct gone g = take_out(fd);
 
 	tt_sock_touch();
-	/* A kick left unread would make the kernel send a reset. */
-	if (g.conn && g.last && g.conn->mode == TT_CONN_ATTACHED &&
-	    tt_load_relaxed(&g.conn->e->rx_route) == TT_ROUTE_RING &&
-	    tt_conn_lock_rx(g.conn) == 0) {
-		tt_conn_drop_kicks(g.conn, fd);
-		tt_conn_unlock_rx(g.conn);
-	}
+	if (g.conn && g.last)
+		drop_kicks(g.conn, fd);
 	if (g.conn && g.last)
 		await_claim(g.conn);
 	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
@@ -463,9 +469,10 @@ static void end_conn(int fd, void *obj)
 {
 	struct tt_conn *c = obj;
 
-	(void)fd;
-	if (c->used)
-		tt_conn_hint(c);
+	if (!c->used)
+		return;
+	drop_kicks(c, fd);
+	tt_conn_hint(c);
 }
 
 void tt_sock_fini(void)

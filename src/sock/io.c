@@ -396,9 +396,10 @@ static bool should_await(struct tt_conn *c)
 		       TCP_BEFORE_RING;
 }
 
-static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t done, int flags)
 {
-	size_t done = 0, total = total_bytes(iov, iovcnt);
+	size_t total = total_bytes(iov, iovcnt);
 	bool wait = !tt_load_relaxed(&c->e->nonblock) && !(flags & MSG_DONTWAIT);
 	int64_t deadline = INT64_MAX;
 
@@ -436,19 +437,26 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 	}
 }
 
-ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+/* The first done bytes went already. */
+static ssize_t send_from(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t done, int flags)
 {
 	if (!tt_conn_pin(c, fd))
-		return -EBADF;
+		return done ? (ssize_t)done : -EBADF;
 	c->used = 1;
-	ssize_t n = send_long(c, fd, iov, iovcnt, flags);
+	ssize_t n = send_long(c, fd, iov, iovcnt, done, flags);
 
 	after_send();
 	tt_conn_unpin(c);
 	return n;
 }
 
-ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n)
+ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	return send_from(c, fd, iov, iovcnt, 0, flags);
+}
+
+ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, int flags)
 {
 	struct tt_entry *e = tt_load_relaxed(&c->e);
 	size_t done;
@@ -469,10 +477,9 @@ ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n)
 	tt_side_unlock(&e->tx_lock);
 	after_send();
 	if (done < n && !e->nonblock) {
-		struct iovec rest = {(char *)(uintptr_t)buf + done, n - done};
-		ssize_t more = tt_sock_send(c, fd, &rest, 1, 0);
+		struct iovec all = {(char *)(uintptr_t)buf, n};
 
-		return more > 0 ? (ssize_t)done + more : (ssize_t)done;
+		return send_from(c, fd, &all, 1, done, flags);
 	}
 	return (ssize_t)done;
 }
@@ -518,6 +525,13 @@ static ssize_t recv_before_ring(struct tt_conn *c, int fd, const struct iovec *i
 	ssize_t n = kernel_recv(c, fd, iov, iovcnt, skip, bounded ? e->up_left : SSIZE_MAX,
 				flags | MSG_DONTWAIT);
 
+	/* The peer went over and ended after we looked: the end is not here but in the ring. */
+	if (n <= 0 && n != -EAGAIN && !bounded && tt_load_acquire(&e->attached)) {
+		if (!attached)
+			return -EAGAIN;
+		if (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP)
+			return learn_up(c, fd, 0, &over) < 0 ? -EPROTO : -EAGAIN;
+	}
 	if (n <= 0 || (flags & MSG_PEEK))
 		return n;
 	if (bounded) {
@@ -532,6 +546,17 @@ static ssize_t recv_before_ring(struct tt_conn *c, int fd, const struct iovec *i
 			return -EAGAIN;
 	}
 	return n;
+}
+
+/*
+ * A kick that the peer had not read when it closed makes its kernel send a
+ * reset. If the peer left none of our bytes unread, it was an orderly end.
+ */
+static bool reset_by_kick(struct tt_conn *c)
+{
+	uint64_t head = tt_load_acquire(&c->st.rx->head);
+
+	return tt_load_relaxed(&c->e->kicks_sent) && head == tt_load_relaxed(&c->e->tx.tail);
 }
 
 /* rx_lock held, the ring is empty: is there anything to follow? */
@@ -564,7 +589,9 @@ static ssize_t ring_ended(struct tt_conn *c, int fd, const struct iovec *iov, in
 		return 0;
 	if (shadow & (TT_SHADOW_FIN | TT_SHADOW_HUP | TT_SHADOW_ERR)) {
 		tt_conn_drop_kicks(c, fd);
-		return kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
+		ssize_t n = kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
+
+		return n == -ECONNRESET && reset_by_kick(c) ? 0 : n;
 	}
 	return -EAGAIN;
 }

@@ -84,7 +84,7 @@ ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsig
  * The short way: a small message on an attached connection. Returns the count,
  * or -1 when the long way must decide.
  */
-ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n);
+ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, int flags);
 ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n);
 
 /* ---- readiness (poll.c, epoll.c) ---- */

@@ -225,7 +225,7 @@ int t_connect(struct t *t, int port)
 	return fd;
 }
 
-#define WARM_ROUNDS 14
+#define WARM_ROUNDS 20
 
 static void warm_write(struct t *t, int fd, int i)
 {

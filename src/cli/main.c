@@ -60,7 +60,24 @@ static void print_usage(FILE *out)
 	fputs("\n'tutti COMMAND --help' says more; 'tutti --version' prints the version.\n", out);
 }
 
+/* What could not be written was not done. */
+static int written(const char *name, int status)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return status;
+	return tt_cli_fail(name, "the result cannot be written", "is the disk full?");
+}
+
+static int run(int argc, char **argv);
+
 int main(int argc, char **argv)
+{
+	int status = run(argc, argv);
+
+	return written(argc > 1 ? argv[1] : "tutti", status);
+}
+
+static int run(int argc, char **argv)
 {
 	if (argc > 0 && strcmp(basename(argv[0]), "tuttid") == 0)
 		return tt_cmd_daemon(argc, argv);

@@ -81,6 +81,7 @@ static inline void raw_done(struct tt_conn *c, bool raw, ssize_t n, bool sent)
 
 	if (n > 0) {
 		tt_count(&c->local_bytes, (uint64_t)n);
+		tt_count(&c->ops, 1);
 		tt_count(sent ? &tt_proc.mem->totals.shadow_tx_bytes
 			      : &tt_proc.mem->totals.shadow_rx_bytes,
 			 (uint64_t)n);

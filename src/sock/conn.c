@@ -454,13 +454,12 @@ void tt_conn_raw_end(struct tt_conn *c)
 
 static bool worth_it(struct tt_conn *c, size_t more)
 {
-	uint32_t ops = tt_fetch_add(&c->ops, 1) + 1;
 	uint64_t bytes = tt_load_relaxed(&c->local_bytes) + more;
 
 	if (c->e)
 		bytes +=
 			tt_load_relaxed(&c->e->tx_tcp_bytes) + tt_load_relaxed(&c->e->rx_tcp_bytes);
-	return ops >= CLAIM_OPS || bytes >= CLAIM_BYTES;
+	return tt_load_relaxed(&c->ops) >= CLAIM_OPS || bytes >= CLAIM_BYTES;
 }
 
 bool tt_conn_progress(struct tt_conn *c, int fd, size_t more)
@@ -494,8 +493,10 @@ bool tt_conn_ready_slow(struct tt_conn *c, int fd)
 
 	if (tt_load_acquire(&c->mode) != TT_CONN_CLAIMED)
 		return false;
-	if (!tt_load_relaxed(&e->claimed))
+	if (!tt_load_relaxed(&e->claimed)) {
+		tt_count(&c->ops, 1);
 		tt_conn_progress(c, fd, 0);
+	}
 	return tt_load_acquire(&e->grant) && tt_conn_attach(c, fd);
 }
 

@@ -29,12 +29,16 @@
 #define IOV_AT_ONCE IOV_MAX
 /*
  * A fresh connection that sends much waits a moment for the ring, once so many
- * bytes went by TCP: briefly for a peer that may not be Tutti's, longer for one
- * that is known to be and only has to come by. All its waits together.
+ * bytes went by TCP; all its waits together are bounded. For a peer that is
+ * known to be Tutti's and only has to come by, longer; for one that may not be,
+ * as long as that has paid off lately in this process: a server whose clients
+ * are not Tutti's soon waits next to nothing.
  */
 #define TCP_BEFORE_RING (16u << 10)
-#define WAIT_UNKNOWN_US 3000u
+#define WAIT_UNKNOWN_MAX_US 20000u
+#define WAIT_UNKNOWN_MIN_US 200u
 #define WAIT_KNOWN_US 50000u
+static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
 /* Unasked, a sender looks at its shadow this often at most. */
 #define CHECK_US 1000u
 #define BOUNCE (64u << 10)
@@ -374,14 +378,18 @@ static void await_ring(struct tt_conn *c, int fd)
 			     tt_load_acquire(&c->e->seen) != c->e->generation + 1;
 		int64_t us = (tt_now_ns() - t0) / 1000;
 
-		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached))
+		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached)) {
+			tt_store_relaxed(&wait_unknown_us, WAIT_UNKNOWN_MAX_US);
 			return;
+		}
 		if (c->mode == TT_CONN_FALLBACK ||
-		    c->waited_us + us > (known ? WAIT_KNOWN_US : WAIT_UNKNOWN_US))
+		    c->waited_us + us > (known ? WAIT_KNOWN_US : tt_load_relaxed(&wait_unknown_us)))
 			break;
 		usleep(20);
 	}
 	c->waited_us += (uint32_t)((tt_now_ns() - t0) / 1000);
+	if (!(tt_load_relaxed(&c->e->grant) & 1) && wait_unknown_us > WAIT_UNKNOWN_MIN_US)
+		tt_store_relaxed(&wait_unknown_us, wait_unknown_us / 2);
 	tt_log(TT_LOG_DEBUG, "fd %d: waited %u us for the ring, in vain", fd, c->waited_us);
 }
 

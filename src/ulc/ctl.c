@@ -33,6 +33,9 @@ int tt_ctl_path(char *ret_path, size_t bytes, bool create)
 	int err;
 
 	if (dir && *dir) {
+		/* Programs change their directory. */
+		if (*dir != '/')
+			return -EINVAL;
 		if (strlen(dir) + 5 > sizeof(((struct sockaddr_un *)0)->sun_path))
 			return -ENAMETOOLONG;
 	} else {

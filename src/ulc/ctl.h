@@ -45,7 +45,8 @@ struct tt_ctl_msg {
  * Writes the path of the user's control socket: $TUTTI_DIR/ctl, else
  * $XDG_RUNTIME_DIR/tutti/ctl, else /tmp/tutti-UID/ctl. With create the
  * directory is made, 0700. -EPERM when it belongs to somebody else or others
- * may write there: nobody is told anything then.
+ * may write there: nobody is told anything then. -EINVAL when $TUTTI_DIR is no
+ * absolute path.
  */
 int tt_ctl_path(char *ret_path, size_t bytes, bool create);
 

@@ -83,6 +83,8 @@ EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 	if (!next)
 		tt_next("execve", &next);
 	tt_sock_share_all();
+	if (tt_sock_active() && tt_sock_cannot_preload(path))
+		tt_sock_hand_over();
 	return next(path, argv, COMPLETE(envp));
 }
 
@@ -99,6 +101,8 @@ EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 	if (!next)
 		tt_next("execvpe", &next);
 	tt_sock_share_all();
+	if (tt_sock_active() && tt_sock_cannot_preload_in_path(file))
+		tt_sock_hand_over();
 	return next(file, argv, COMPLETE(envp));
 }
 

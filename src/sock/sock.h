@@ -67,6 +67,14 @@ void tt_sock_set_async(int fd, bool on);
 void tt_sock_shared(int fd);
 void tt_sock_share_all(void);
 
+/* ---- programs that cannot be preloaded (handover.c) ---- */
+
+/* Whether executing path (file, looked for in PATH) leaves the library behind. */
+bool tt_sock_cannot_preload(const char *path);
+bool tt_sock_cannot_preload_in_path(const char *file);
+/* Just before such an exec: inherited connections go on through a process that stays. */
+void tt_sock_hand_over(void);
+
 int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t len);
 int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len);
 /* FIONREAD, SIOCOUTQ. False: ask the kernel. */

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Before a program is executed that cannot be preloaded (static, or set-user-id
+ * for the dynamic linker): the connections that it would inherit are on rings
+ * that it knows nothing of. Each is replaced, under the same descriptor
+ * numbers, by one end of a socket pair; a small process of ours stays behind
+ * and carries the bytes between the other end and the ring, both half-closes
+ * included, until both are closed.
+ *
+ * What the program loses is the socket's names and options: it holds a Unix
+ * socket. That is little against silence.
+ */
+#include "base/shm.h"
+#include "base/sys.h"
+#include "sock/sock.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define MAX_HANDED 64 /* connections; more than that a program inherits seldom */
+#define BUFFER (64u << 10)
+
+/* ---- which programs ---- */
+
+static bool has_interpreter(int fd, const Elf64_Ehdr *eh)
+{
+	for (int i = 0; i < eh->e_phnum && i < 128; i++) {
+		Elf64_Phdr ph;
+		off_t at = (off_t)(eh->e_phoff + (uint64_t)i * eh->e_phentsize);
+
+		if (pread(fd, &ph, sizeof(ph), at) != sizeof(ph))
+			return true; /* the kernel will tell */
+		if (ph.p_type == PT_INTERP)
+			return true;
+	}
+	return false;
+}
+
+static bool gains_privilege(int fd)
+{
+	struct stat st;
+	char caps[64];
+
+	if (fstat(fd, &st) < 0)
+		return false;
+	return ((st.st_mode & S_ISUID) && st.st_uid != geteuid()) ||
+	       ((st.st_mode & S_ISGID) && st.st_gid != getegid()) ||
+	       (geteuid() != 0 && fgetxattr(fd, "security.capability", caps, sizeof(caps)) > 0);
+}
+
+/* The interpreter that a script names; false: it is none. */
+static bool script(int fd, char *ret_path, size_t room)
+{
+	char line[256];
+	ssize_t n = pread(fd, line, sizeof(line) - 1, 0);
+
+	if (n < 4 || line[0] != '#' || line[1] != '!')
+		return false;
+	line[n] = '\0';
+	char *at = line + 2 + strspn(line + 2, " \t");
+
+	at[strcspn(at, " \t\n")] = '\0';
+	if (strlen(at) >= room)
+		return false;
+	strcpy(ret_path, at);
+	return true;
+}
+
+bool tt_sock_cannot_preload(const char *path)
+{
+	char interpreter[PATH_MAX];
+	bool cannot = false;
+
+	for (int depth = 0; depth < 4; depth++) {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		Elf64_Ehdr eh;
+
+		if (fd < 0)
+			return false; /* the exec will fail, or it is not for us to read */
+		if (script(fd, interpreter, sizeof(interpreter))) {
+			tt_sys.close(fd);
+			path = interpreter;
+			continue;
+		}
+		if (pread(fd, &eh, sizeof(eh), 0) == sizeof(eh) &&
+		    memcmp(eh.e_ident, ELFMAG, SELFMAG) == 0)
+			cannot = eh.e_ident[EI_CLASS] != ELFCLASS64 || !has_interpreter(fd, &eh) ||
+				 gains_privilege(fd);
+		tt_sys.close(fd);
+		break;
+	}
+	return cannot;
+}
+
+bool tt_sock_cannot_preload_in_path(const char *file)
+{
+	const char *at = getenv("PATH");
+	char path[PATH_MAX];
+
+	if (strchr(file, '/') || !at)
+		return tt_sock_cannot_preload(file);
+	while (*at) {
+		size_t n = strcspn(at, ":");
+
+		if (n + strlen(file) + 2 < sizeof(path)) {
+			memcpy(path, at, n);
+			path[n] = '/';
+			strcpy(path + n + 1, file);
+			if (access(path, X_OK) == 0)
+				return tt_sock_cannot_preload(path);
+		}
+		at += n + (at[n] == ':');
+	}
+	return false;
+}
+
+/* ---- carrying ---- */
+
+/* One way: a piece. False: it has ended, and the other side was told. */
+static bool to_program(struct tt_conn *c, int fd, int pipe_end, char *buf)
+{
+	struct iovec iov = {buf, BUFFER};
+	ssize_t n = tt_sock_recv(c, fd, &iov, 1, MSG_DONTWAIT);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return true;
+	for (ssize_t put = 0; put < n;) {
+		ssize_t w = tt_sys.send(pipe_end, buf + put, (size_t)(n - put), MSG_NOSIGNAL);
+
+		if (w < 0 && errno != EINTR)
+			return false;
+		put += w > 0 ? w : 0;
+	}
+	if (n <= 0)
+		tt_sys.shutdown(pipe_end, SHUT_WR);
+	return n > 0;
+}
+
+static bool to_ring(struct tt_conn *c, int fd, int pipe_end, char *buf)
+{
+	ssize_t n = tt_sys.recv(pipe_end, buf, BUFFER, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	for (ssize_t put = 0; put < n;) {
+		struct iovec iov = {buf + put, (size_t)(n - put)};
+		ssize_t w = tt_sock_send(c, fd, &iov, 1, MSG_NOSIGNAL);
+
+		if (w == -EAGAIN)
+			tt_wait_tx(c, fd, INT64_MAX);
+		else if (w < 0 && w != -EINTR)
+			return false;
+		put += w > 0 ? w : 0;
+	}
+	if (n <= 0)
+		tt_sock_shutdown(fd, SHUT_WR);
+	return n > 0;
+}
+
+static void carry(struct tt_conn *c, int fd, int pipe_end)
+{
+	static char buf[BUFFER];
+	bool in = true, out = true;
+
+	while (in || out) {
+		struct pollfd p[2] = {{fd, in ? POLLIN : 0, 0}, {pipe_end, out ? POLLIN : 0, 0}};
+
+		if (tt_sock_poll(p, 2, NULL, NULL) < 0 && errno != EINTR)
+			break;
+		if (in && p[0].revents)
+			in = to_program(c, fd, pipe_end, buf);
+		if (out && p[1].revents)
+			out = to_ring(c, fd, pipe_end, buf);
+		/* The program is gone: what comes for it is nobody's. */
+		if (!out && (p[1].revents & (POLLHUP | POLLERR)) && in)
+			break;
+	}
+}
+
+/* The process that stays: a child of nobody, with these two descriptors. */
+static _Noreturn void stay(struct tt_conn *c, int fd, int pipe_end)
+{
+	for (int i = 0; i < 1024; i++)
+		if (i != fd && i != pipe_end && !tt_fd_is_internal(i))
+			tt_sock_close(i);
+	signal(SIGPIPE, SIG_IGN);
+	carry(c, fd, pipe_end);
+	tt_sock_close(fd);
+	_exit(0);
+}
+
+struct handed {
+	struct tt_conn *conn;
+	int fd, program_end;
+};
+static struct handed handed[MAX_HANDED];
+static int nhanded;
+
+static void replace(int fd, void *obj)
+{
+	struct tt_conn *c = obj;
+	int flags = tt_sys.fcntl(fd, F_GETFD);
+
+	if (!c->e || !tt_load_relaxed(&c->e->attached) || flags < 0 || (flags & FD_CLOEXEC))
+		return;
+	for (int i = 0; i < nhanded; i++)
+		if (handed[i].conn == c)
+			return;
+	if (nhanded < MAX_HANDED)
+		handed[nhanded++] = (struct handed){c, fd, -1};
+}
+
+static void put_in_place(int fd, void *obj)
+{
+	int flags = tt_sys.fcntl(fd, F_GETFD);
+
+	for (int i = 0; i < nhanded && flags >= 0 && !(flags & FD_CLOEXEC); i++)
+		if (handed[i].conn == obj && handed[i].program_end >= 0)
+			tt_sys.dup2(handed[i].program_end, fd);
+}
+
+void tt_sock_hand_over(void)
+{
+	if (!tt_sock_active())
+		return;
+	nhanded = 0;
+	tt_fd_each(TT_FD_CONN, replace);
+	for (int i = 0; i < nhanded; i++) {
+		struct handed *h = &handed[i];
+		int pair[2];
+
+		if (!tt_conn_ready(h->conn, h->fd) ||
+		    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+			continue;
+		pid_t child = tt_sys.fork();
+
+		if (child == 0) {
+			if (tt_sys.fork() != 0)
+				_exit(0);
+			stay(h->conn, h->fd, pair[1]);
+		}
+		tt_sys.close(pair[1]);
+		if (child > 0) {
+			h->program_end = pair[0];
+			while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+				;
+		} else {
+			tt_sys.close(pair[0]);
+		}
+	}
+	tt_fd_each(TT_FD_CONN, put_in_place);
+	/* From here on these numbers are Unix sockets; the exec is next. */
+}

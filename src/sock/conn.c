@@ -828,6 +828,11 @@ short tt_conn_poll(struct tt_conn *c, int fd, short want)
 	uint32_t shadow = tt_load_acquire(&e->shadow);
 	short ev = 0, ask = 0;
 
+	if (rx == TT_ROUTE_TCP && (flags & TT_STREAM_UP) && !tt_load_relaxed(&e->up_known)) {
+		tt_sock_note_up(c, fd);
+		rx = tt_load_acquire(&e->rx_route);
+	}
+
 	if (rx == TT_ROUTE_RING) {
 		if (tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)) && enough(c))
 			ev |= in;
@@ -836,8 +841,6 @@ short tt_conn_poll(struct tt_conn *c, int fd, short want)
 			ask |= ev ? POLLPRI | POLLRDBAND : in | POLLPRI | POLLRDBAND | POLLRDHUP;
 	} else {
 		ask |= in | POLLPRI | POLLRDBAND | POLLRDHUP;
-		if (rx == TT_ROUTE_TCP && (flags & TT_STREAM_UP) && !e->up_known)
-			ev |= in; /* the reader sorts it out */
 	}
 	if (tx == TT_ROUTE_RING) {
 		if (want & out)

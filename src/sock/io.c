@@ -161,6 +161,20 @@ static bool tcp_position(int fd, uint64_t *ret_pos)
  * rx_lock held: the peer has gone over; learn how much comes by TCP before.
  * over says how many bytes past it were just read (kicks, which are no data).
  */
+static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_over);
+
+void tt_sock_note_up(struct tt_conn *c, int fd)
+{
+	size_t over;
+
+	if (tt_conn_lock_rx(c) < 0)
+		return;
+	if (c->e->rx_route == TT_ROUTE_TCP && !c->e->up_known &&
+	    (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP))
+		learn_up(c, fd, 0, &over);
+	tt_conn_unlock_rx(c);
+}
+
 static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_over)
 {
 	struct tt_entry *e = c->e;
@@ -428,8 +442,7 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 			done += (size_t)n;
 			if (done == total)
 				return (ssize_t)done;
-			if (!wait)
-				return (ssize_t)done;
+			/* Also who does not wait sends all that there is room for. */
 			continue;
 		}
 		if (n != -EAGAIN || !wait)
@@ -484,7 +497,8 @@ ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, 
 		tt_conn_kick(c, fd);
 	tt_side_unlock(&e->tx_lock);
 	after_send();
-	if (done < n && !e->nonblock) {
+	/* The rest: by waiting, or to be told when there is room. */
+	if (done < n) {
 		struct iovec all = {(char *)(uintptr_t)buf, n};
 
 		return send_from(c, fd, &all, 1, done, flags);
@@ -640,6 +654,41 @@ static ssize_t ring_recv(struct tt_conn *c, int fd, const struct iovec *iov, int
 	return (ssize_t)n;
 }
 
+/* rx_lock held. */
+static ssize_t recv_by_route(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			     size_t skip, int flags)
+{
+	struct tt_entry *e = c->e;
+	ssize_t n;
+
+	if (e->rx_route == TT_ROUTE_TCP) {
+		n = recv_before_ring(c, fd, iov, iovcnt, skip, flags);
+		if (n != -EAGAIN || e->rx_route != TT_ROUTE_RING)
+			return n;
+	}
+	if (e->rx_route == TT_ROUTE_RING)
+		return ring_recv(c, fd, iov, iovcnt, skip, flags);
+	return kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
+}
+
+/*
+ * A short read says "drained" to who waits for edges: where TCP and ring meet,
+ * it has to go on beyond the border. True when bytes are there for certain; an
+ * error or the end is left for the next call. (A peek stops at the border.)
+ */
+static bool goes_on(struct tt_conn *c, int fd)
+{
+	struct tt_entry *e = c->e;
+	struct pollfd p = {fd, POLLIN, 0};
+
+	if (e->rx_route != TT_ROUTE_RING)
+		return false;
+	if (tt_stream_peek(&c->st, e->rx.head))
+		return true;
+	return (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_DOWN) &&
+	       tt_sys.poll(&p, 1, 0) > 0 && (p.revents & POLLIN) && !(p.revents & POLLERR);
+}
+
 static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
 			 size_t skip, int flags)
 {
@@ -653,14 +702,12 @@ static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 		tt_conn_unlock_rx(c);
 		return -EBADF;
 	}
-	if (e->rx_route == TT_ROUTE_TCP) {
-		n = recv_before_ring(c, fd, iov, iovcnt, skip, flags);
-		if (n == -EAGAIN && e->rx_route == TT_ROUTE_RING)
-			n = ring_recv(c, fd, iov, iovcnt, skip, flags);
-	} else if (e->rx_route == TT_ROUTE_RING) {
-		n = ring_recv(c, fd, iov, iovcnt, skip, flags);
-	} else {
-		n = kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
+	n = recv_by_route(c, fd, iov, iovcnt, skip, flags);
+	if (n > 0 && !(flags & MSG_PEEK) && c->mode == TT_CONN_ATTACHED &&
+	    skip + (size_t)n < total_bytes(iov, iovcnt) && goes_on(c, fd)) {
+		ssize_t more = recv_by_route(c, fd, iov, iovcnt, skip + (size_t)n, flags);
+
+		n += more > 0 ? more : 0;
 	}
 	if (n == -EAGAIN && c->mode == TT_CONN_ATTACHED && e->rx.store)
 		tt_stream_idle(&c->st, &e->rx);
@@ -774,7 +821,16 @@ ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n)
 		tt_stream_idle(&c->st, &e->rx);
 	if (room && tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
 		tt_conn_kick(c, fd);
+	bool border = done < n && (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_DOWN) &&
+		      goes_on(c, fd);
+
 	tt_side_unlock(&e->rx_lock);
+	if (border) {
+		struct iovec rest = {(char *)buf + done, n - done};
+		ssize_t more = tt_sock_recv(c, fd, &rest, 1, MSG_DONTWAIT);
+
+		done += more > 0 ? (size_t)more : 0;
+	}
 	return (ssize_t)done;
 }
 

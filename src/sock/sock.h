@@ -88,6 +88,9 @@ ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size
 ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsigned flags);
 ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags);
 
+/* The peer has gone over to the ring: finds out where. */
+void tt_sock_note_up(struct tt_conn *c, int fd);
+
 /*
  * The short way: a small message on an attached connection. Returns the count,
  * or -1 when the long way must decide.

@@ -133,7 +133,7 @@ static void restore_chunks(struct tt_link *map)
 	for (uint32_t c = 0; c < map->g.nchunks; c++) {
 		if (tt_load_relaxed(&map->hdr->free_chunks[c / 64]) >> (c % 64) & 1)
 			continue;
-		tt_link_chunk_put(map, c);
+		tt_link_chunk_put(map, c, map->g.chunk_bytes);
 	}
 	/* Nor is their memory wanted. */
 	madvise(map->chunks, (size_t)map->g.nchunks * map->g.chunk_bytes, MADV_REMOVE);

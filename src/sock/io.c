@@ -35,7 +35,7 @@
  * are not Tutti's soon waits next to nothing.
  */
 #define TCP_BEFORE_RING (16u << 10)
-#define WAIT_UNKNOWN_MAX_US 20000u
+#define WAIT_UNKNOWN_MAX_US 50000u
 #define WAIT_UNKNOWN_MIN_US 200u
 #define WAIT_KNOWN_US 50000u
 static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
@@ -685,8 +685,8 @@ static bool goes_on(struct tt_conn *c, int fd)
 		return false;
 	if (tt_stream_peek(&c->st, e->rx.head))
 		return true;
-	return (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_DOWN) &&
-	       tt_sys.poll(&p, 1, 0) > 0 && (p.revents & POLLIN) && !(p.revents & POLLERR);
+	return (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_DOWN) && tt_sys.poll(&p, 1, 0) > 0 &&
+	       (p.revents & POLLIN) && !(p.revents & POLLERR);
 }
 
 static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
@@ -821,8 +821,8 @@ ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n)
 		tt_stream_idle(&c->st, &e->rx);
 	if (room && tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
 		tt_conn_kick(c, fd);
-	bool border = done < n && (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_DOWN) &&
-		      goes_on(c, fd);
+	bool border =
+		done < n && (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_DOWN) && goes_on(c, fd);
 
 	tt_side_unlock(&e->rx_lock);
 	if (border) {

@@ -328,7 +328,7 @@ static void undo_switch(struct tt_stream *s, struct tt_stream_tx *t)
 	uint32_t lease = tt_load_relaxed(&s->tx->lease);
 
 	if (lease >> 1 && lease >> 1 != t->store && tt_cas(&s->tx->lease, &lease, 0))
-		tt_link_chunk_put(s->link, (lease >> 1) - 1);
+		tt_link_chunk_put(s->link, (lease >> 1) - 1, s->link->g.chunk_bytes);
 }
 
 /* The peer can write where this reads: only what fits is believed. */
@@ -410,7 +410,10 @@ static void drop_orphan(struct tt_stream *s, struct tt_stream_rx *r)
 {
 	if (r->orphan && r->head >= r->orphan_end) {
 		tt_store_relaxed(&s->rx->orphan, 0u);
-		tt_link_chunk_put(s->link, r->orphan - 1);
+		/* Its positions began at base, unless a switch has been followed since. */
+		tt_link_chunk_put(s->link, r->orphan - 1,
+				  r->store == r->orphan ? (size_t)(r->orphan_end - r->base)
+							: s->link->g.chunk_bytes);
 		r->orphan = 0;
 	}
 }
@@ -605,9 +608,9 @@ void tt_stream_reset(struct tt_link *l, uint32_t slot)
 		uint32_t orphan = tt_load_relaxed(&w[i]->orphan);
 
 		if (store)
-			tt_link_chunk_put(l, store - 1);
+			tt_link_chunk_put(l, store - 1, l->g.chunk_bytes);
 		if (orphan && orphan != store)
-			tt_link_chunk_put(l, orphan - 1);
+			tt_link_chunk_put(l, orphan - 1, l->g.chunk_bytes);
 		memset(w[i], 0, sizeof(*w[i]) - TT_STREAM_SMALL);
 	}
 }

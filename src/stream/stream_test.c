@@ -180,7 +180,7 @@ static void op_ask(struct run *r)
 static void op_others(struct run *r)
 {
 	if (r->nheld && tt_rng_below(&r->b->rng, 2)) {
-		tt_link_chunk_put(r->b->link, (uint32_t)r->held[--r->nheld]);
+		tt_link_chunk_put(r->b->link, (uint32_t)r->held[--r->nheld], SIZE_MAX);
 	} else if (r->nheld < 16) {
 		int c = tt_link_chunk_get(r->b->link);
 
@@ -230,7 +230,7 @@ static void run_random(const struct config *c, uint64_t seed)
 			op_others(&r);
 	}
 	while (r.nheld)
-		tt_link_chunk_put(l, (uint32_t)r.held[--r.nheld]);
+		tt_link_chunk_put(l, (uint32_t)r.held[--r.nheld], SIZE_MAX);
 	finish(&r);
 	check_guards(l, c->nchunks);
 	tt_bench_destroy(r.b);

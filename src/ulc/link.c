@@ -176,11 +176,14 @@ int tt_link_chunk_get(struct tt_link *l)
 	return -EAGAIN;
 }
 
-void tt_link_chunk_put(struct tt_link *l, uint32_t chunk)
+void tt_link_chunk_put(struct tt_link *l, uint32_t chunk, size_t touched)
 {
 	if (chunk >= l->g.nchunks)
 		return;
-	if (chunk >= TT_LINK_KEEP_CHUNKS)
-		madvise(tt_link_chunk(l, chunk), l->g.chunk_bytes, MADV_REMOVE);
+	size_t keep = chunk < TT_LINK_KEEP_HEADS ? TT_LINK_HEAD_BYTES : 0;
+
+	if (chunk >= TT_LINK_KEEP_CHUNKS && touched > keep && l->g.chunk_bytes > keep)
+		madvise((unsigned char *)tt_link_chunk(l, chunk) + keep, l->g.chunk_bytes - keep,
+			MADV_REMOVE);
 	tt_fetch_or(&l->hdr->free_chunks[chunk / 64], 1ull << (chunk % 64));
 }

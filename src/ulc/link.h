@@ -36,8 +36,14 @@
 #define TT_LINK_MAX_SLOTS 512u
 #define TT_LINK_MAX_WAITERS 1024u
 #define TT_LINK_MAX_CHUNKS 256u
-/* Free chunks with an index below this keep their pages; others give them back. */
+/*
+ * What free chunks keep of their pages, by index (the lowest is taken first):
+ * the first few all, some more their head, so that many short bursts need no
+ * system call; the rest goes back.
+ */
 #define TT_LINK_KEEP_CHUNKS 2u
+#define TT_LINK_KEEP_HEADS 24u
+#define TT_LINK_HEAD_BYTES (128u << 10)
 
 struct tt_link_geometry {
 	uint32_t nslots;       /* at most TT_LINK_MAX_SLOTS */
@@ -150,7 +156,10 @@ void tt_link_waiter_put(struct tt_link *l, uint32_t idx);
 
 /* Takes the lowest free chunk. Returns its index or -EAGAIN. Lock-free. */
 int tt_link_chunk_get(struct tt_link *l);
-/* Gives it back; its pages too when many are free. Out of range: ignored. */
-void tt_link_chunk_put(struct tt_link *l, uint32_t chunk);
+/*
+ * Gives it back, of which the first touched bytes were in use; and pages, as
+ * told above. Out of range: ignored.
+ */
+void tt_link_chunk_put(struct tt_link *l, uint32_t chunk, size_t touched);
 
 #endif

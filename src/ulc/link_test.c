@@ -184,14 +184,14 @@ static void test_chunks_go_and_come(void **state)
 	assert_int_equal(tt_link_free_chunks(l), 0);
 	high = tt_link_chunk(l, 69);
 	high[0] = 1;
-	tt_link_chunk_put(l, 69);
+	tt_link_chunk_put(l, 69, SIZE_MAX);
 	assert_int_equal(high[0], 0); /* its page went back to the system */
 	high = tt_link_chunk(l, 1);
 	high[0] = 1;
-	tt_link_chunk_put(l, 1);
+	tt_link_chunk_put(l, 1, SIZE_MAX);
 	assert_int_equal(high[0], 1);
-	tt_link_chunk_put(l, 70);
-	tt_link_chunk_put(l, UINT32_MAX);
+	tt_link_chunk_put(l, 70, SIZE_MAX);
+	tt_link_chunk_put(l, UINT32_MAX, SIZE_MAX);
 	assert_int_equal(tt_link_free_chunks(l), 2);
 	assert_int_equal(tt_link_chunk_get(l), 1);
 	assert_int_equal(tt_link_chunk_get(l), 69);
@@ -229,12 +229,12 @@ static void *take_and_put(void *arg)
 			int c = held[--n];
 
 			tt_store_relaxed(&t->owned[c], 0u);
-			tt_link_chunk_put(t->l, (uint32_t)c);
+			tt_link_chunk_put(t->l, (uint32_t)c, SIZE_MAX);
 		}
 	}
 	while (n > 0) {
 		tt_store_relaxed(&t->owned[held[--n]], 0u);
-		tt_link_chunk_put(t->l, (uint32_t)held[n]);
+		tt_link_chunk_put(t->l, (uint32_t)held[n], SIZE_MAX);
 	}
 	return NULL;
 }

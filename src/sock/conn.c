@@ -383,6 +383,9 @@ static int send_claim(struct tt_conn *c, int fd)
 					 tt_side_entry_index(c->mem, c->e), c->e->generation, 0);
 
 	tt_eset_conn_claimed(c);
+	/* The daemon must know the bell before it grants, or it cannot wake us. */
+	if (!tt_load_relaxed(&c->e->nonblock))
+		tt_thread_bell();
 	int err = tt_proc_send(&m, fd);
 
 	if (err == 0) {

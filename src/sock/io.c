@@ -37,7 +37,7 @@
 #define TCP_BEFORE_RING (16u << 10)
 #define WAIT_UNKNOWN_MAX_US 50000u
 #define WAIT_UNKNOWN_MIN_US 200u
-#define WAIT_KNOWN_US 50000u
+#define WAIT_KNOWN_US 200000u
 static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
 /* Unasked, a sender looks at its shadow this often at most. */
 #define CHECK_US 1000u

@@ -114,17 +114,6 @@ static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received, ui
 	return true;
 }
 
-/* Bytes that the kernel holds because the receiver's buffer is full. */
-static bool backlog(int fd)
-{
-	struct tcp_info ti;
-	socklen_t len = sizeof(ti);
-
-	memset(&ti, 0, sizeof(ti));
-	return tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) == 0 &&
-	       ti.tcpi_notsent_bytes > 0;
-}
-
 /* tx_lock held; true when the route is the ring now. */
 static bool go_up(struct tt_conn *c, int fd)
 {
@@ -141,9 +130,6 @@ static bool go_up(struct tt_conn *c, int fd)
 	}
 	/* Half closed, or worse: what is left goes by TCP. */
 	if (state != TCP_ESTABLISHED)
-		return false;
-	/* The peer does not keep up: who met a full buffer must not find room of another kind. */
-	if (backlog(fd))
 		return false;
 	tt_store_relaxed(&c->st.tx->up_pos, written);
 	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP);
@@ -425,7 +411,7 @@ static bool should_await(struct tt_conn *c)
 {
 	uint32_t mode = tt_load_acquire(&c->mode);
 
-	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) && !backlog(c->fd) &&
+	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) &&
 	       tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_TCP &&
 	       tt_load_relaxed(&c->e->claimed) && c->waited_us <= WAIT_KNOWN_US &&
 	       tt_load_relaxed(&c->local_bytes) + tt_load_relaxed(&c->e->tx_tcp_bytes) >=

@@ -172,9 +172,11 @@ static void carry(struct tt_conn *c, int fd, int pipe_end)
 	bool in = true, out = true;
 
 	while (in || out) {
-		struct pollfd p[2] = {{fd, in ? POLLIN : 0, 0}, {pipe_end, out ? POLLIN : 0, 0}};
+		/* A way that has ended is not asked for again: it would answer for ever. */
+		struct pollfd p[2] = {{in ? fd : -1, POLLIN, 0}, {pipe_end, out ? POLLIN : 0, 0}};
+		int n = tt_sock_poll(p, 2, NULL, NULL);
 
-		if (tt_sock_poll(p, 2, NULL, NULL) < 0 && errno != EINTR)
+		if (n < 0 && n != -EINTR)
 			break;
 		if (in && p[0].revents)
 			in = to_program(c, fd, pipe_end, buf);

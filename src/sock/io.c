@@ -161,20 +161,6 @@ static bool tcp_position(int fd, uint64_t *ret_pos)
  * rx_lock held: the peer has gone over; learn how much comes by TCP before.
  * over says how many bytes past it were just read (kicks, which are no data).
  */
-static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_over);
-
-void tt_sock_note_up(struct tt_conn *c, int fd)
-{
-	size_t over;
-
-	if (tt_conn_lock_rx(c) < 0)
-		return;
-	if (c->e->rx_route == TT_ROUTE_TCP && !c->e->up_known &&
-	    (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP))
-		learn_up(c, fd, 0, &over);
-	tt_conn_unlock_rx(c);
-}
-
 static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_over)
 {
 	struct tt_entry *e = c->e;
@@ -198,6 +184,18 @@ static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_ove
 	if (!e->up_left)
 		tt_store_release(&e->rx_route, TT_ROUTE_RING);
 	return 0;
+}
+
+void tt_sock_note_up(struct tt_conn *c, int fd)
+{
+	size_t over;
+
+	if (tt_conn_lock_rx(c) < 0)
+		return;
+	if (c->e->rx_route == TT_ROUTE_TCP && !c->e->up_known &&
+	    (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP))
+		learn_up(c, fd, 0, &over);
+	tt_conn_unlock_rx(c);
 }
 
 /* ---- sending ---- */
@@ -324,8 +322,7 @@ static bool kernel_error(int fd, const struct tt_entry *e)
 }
 
 /*
- * One attempt. Bytes that went, -EAGAIN, or an error. A claimed connection
- * holds the bulk of a long write back until the grant (limit).
+ * One attempt, by TCP of at most limit bytes. Bytes that went, -EAGAIN, or an error.
  */
 static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
 			 size_t skip, size_t limit, int flags)

@@ -14,8 +14,8 @@
  * Sleeping is a wait on the shadow and the thread's bell together, in an epoll
  * set of the thread's own: both are edge-triggered, so a ring need not be read
  * away, and a thread that waits for one connection again and again registers
- * it once. Arm, look again, sleep: W1 of ulc/chan.h. Nothing wakes a sleeper but its peer, its shadow,
- * its deadline or a signal.
+ * it once. Arm, look again, sleep: W1 of ulc/chan.h. Nothing wakes a sleeper
+ * but its peer, its shadow, its deadline or a signal.
  */
 #include "base/clock.h"
 #include "base/shm.h"
@@ -337,8 +337,12 @@ static bool tx_news(struct tt_conn *c)
 {
 	struct tt_entry *e = c->e;
 
-	if (tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || tt_load_relaxed(&e->shadow) ||
-	    tt_load_relaxed(&e->reset) || tt_load_relaxed(&e->wr_shut))
+	if (tt_load_relaxed(&e->reset))
+		return true;
+	/* By TCP the kernel says when there is room, or an end: the wait asks for POLLOUT. */
+	if (tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING)
+		return false;
+	if (tt_load_relaxed(&e->shadow) || tt_load_relaxed(&e->wr_shut))
 		return true;
 	if (tt_conn_lock_tx(c) < 0)
 		return true;

@@ -685,19 +685,30 @@ static bool peer_fin(int fd)
 	       state == TCP_TIME_WAIT || state == TCP_CLOSE;
 }
 
-/* The way to the peer goes back to TCP; what is in the ring stays there to be read. */
-static void send_by_tcp(struct tt_conn *c, enum tt_reason why)
+/* What is in the ring stays there to be read. */
+void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why)
 {
 	struct tt_entry *e = c->e;
 
-	if (e->tx_route == TT_ROUTE_RING) {
-		tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
-		tt_store_relaxed(&e->down_reason, (uint32_t)why);
-	}
+	tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
+	tt_store_relaxed(&e->down_reason, (uint32_t)why);
 	tt_store_release(&e->tx_route, TT_ROUTE_BACK);
+	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+		tt_conn_kick(c, fd);
 }
 
-static void peer_ended(struct tt_conn *c)
+bool tt_conn_leave_full_ring(struct tt_conn *c, int fd)
+{
+	int waiting = 0;
+
+	if (tt_load_relaxed(&c->e->rx_route) != TT_ROUTE_TCP ||
+	    tt_sys.ioctl(fd, FIONREAD, &waiting) < 0 || waiting == 0)
+		return false;
+	tt_conn_go_back(c, fd, TT_REASON_BACKLOG);
+	return true;
+}
+
+static void peer_ended(struct tt_conn *c, int fd)
 {
 	struct tt_entry *e = c->e;
 	uint64_t unread = 0;
@@ -714,7 +725,10 @@ static void peer_ended(struct tt_conn *c)
 			if (unread && !e->wr_shut)
 				tt_store_release(&e->reset, TT_RESET_PENDING);
 		}
-		send_by_tcp(c, TT_REASON_HALF_CLOSED);
+		if (e->tx_route == TT_ROUTE_RING)
+			tt_conn_go_back(c, fd, TT_REASON_HALF_CLOSED);
+		else
+			tt_store_release(&e->tx_route, TT_ROUTE_BACK);
 		tt_fetch_or(&e->shadow, TT_SHADOW_FIN);
 	}
 	tt_conn_unlock_tx(c);
@@ -741,7 +755,7 @@ void tt_conn_check_shadow(struct tt_conn *c, int fd)
 		tt_fetch_or(&e->shadow, TT_SHADOW_ERR);
 	if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) &&
 	    !(tt_load_relaxed(&e->shadow) & TT_SHADOW_FIN) && peer_fin(fd))
-		peer_ended(c);
+		peer_ended(c, fd);
 	if (p.revents & POLLHUP)
 		tt_fetch_or(&e->shadow, TT_SHADOW_HUP);
 out:
@@ -795,12 +809,17 @@ static short poll_reset(const struct tt_entry *e)
 	return tt_load_relaxed(&e->reset) == TT_RESET_PENDING ? ev | POLLERR : ev;
 }
 
-static short poll_tx(struct tt_conn *c)
+/* Room in the ring; without any, the route may change. */
+static short poll_tx(struct tt_conn *c, int fd)
 {
 	bool ok = true;
 
 	if (tt_conn_lock_tx(c) == 0) {
-		ok = tt_stream_writable(&c->st, &c->e->tx);
+		if (c->e->tx_route == TT_ROUTE_RING) {
+			ok = tt_stream_writable(&c->st, &c->e->tx);
+			if (!ok)
+				tt_conn_leave_full_ring(c, fd);
+		}
 		tt_conn_unlock_tx(c);
 	}
 	return ok ? POLLOUT | POLLWRNORM : 0;
@@ -845,12 +864,12 @@ short tt_conn_poll(struct tt_conn *c, int fd, short want)
 	} else {
 		ask |= in | POLLPRI | POLLRDBAND | POLLRDHUP;
 	}
-	if (tx == TT_ROUTE_RING) {
-		if (want & out)
-			ev |= poll_tx(c);
-	} else {
-		ask |= out;
+	if (tx == TT_ROUTE_RING && (want & out)) {
+		ev |= poll_tx(c, fd);
+		tx = tt_load_acquire(&e->tx_route);
 	}
+	if (tx != TT_ROUTE_RING)
+		ask |= out;
 	if ((flags & TT_STREAM_FIN) || (shadow & TT_SHADOW_FIN) || e->rd_shut)
 		ev |= in | POLLRDHUP;
 	if (shadow & (TT_SHADOW_HUP | TT_SHADOW_ERR))

@@ -168,6 +168,15 @@ void tt_conn_break(struct tt_conn *c, int fd);
 void tt_conn_kick(struct tt_conn *c, int fd);
 /* Every message shall come with a kick: SIGIO is the kernel's to send. */
 void tt_conn_want_kicks(struct tt_conn *c, bool on);
+/* What is sent from now on goes by TCP again, for good. tx_lock held, the route is the ring. */
+void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why);
+/*
+ * The ring has no room, and bytes of the peer's wait on TCP: its end, if it
+ * dies now, would stay behind them and nobody would hear of it. So what is sent
+ * goes by TCP again, where the kernel answers for the dead. True when it does.
+ * tx_lock held, the route is the ring.
+ */
+bool tt_conn_leave_full_ring(struct tt_conn *c, int fd);
 /* The peer's next call shall ask the kernel (we close or end). */
 void tt_conn_hint(struct tt_conn *c);
 /* Which of POLLIN.. hold now. want narrows what must be exact. */

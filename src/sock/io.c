@@ -114,6 +114,17 @@ static bool tcp_counts(int fd, uint64_t *ret_written, uint64_t *ret_received, ui
 	return true;
 }
 
+/* Bytes that the kernel holds because the receiver's buffer is full. */
+static bool backlog(int fd)
+{
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+
+	memset(&ti, 0, sizeof(ti));
+	return tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) == 0 &&
+	       ti.tcpi_notsent_bytes > 0;
+}
+
 /* tx_lock held; true when the route is the ring now. */
 static bool go_up(struct tt_conn *c, int fd)
 {
@@ -130,6 +141,9 @@ static bool go_up(struct tt_conn *c, int fd)
 	}
 	/* Half closed, or worse: what is left goes by TCP. */
 	if (state != TCP_ESTABLISHED)
+		return false;
+	/* The peer does not keep up: who met a full buffer must not find room of another kind. */
+	if (backlog(fd))
 		return false;
 	tt_store_relaxed(&c->st.tx->up_pos, written);
 	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP);
@@ -313,6 +327,24 @@ static ssize_t ask_for_room(struct tt_conn *c, int fd, const struct iovec *iov, 
 	return ring_send(c, fd, iov, iovcnt, skip);
 }
 
+/* As ring_send. -ENOLINK: what follows goes by TCP. */
+static ssize_t send_or_leave(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			     size_t skip, int flags)
+{
+	if (flags & MSG_OOB) {
+		tt_conn_go_back(c, fd, TT_REASON_URGENT);
+		return -ENOLINK;
+	}
+	ssize_t n = ring_send(c, fd, iov, iovcnt, skip);
+
+	if (n != -EAGAIN)
+		return n;
+	if (tt_conn_leave_full_ring(c, fd))
+		return -ENOLINK;
+	return c->e->nonblock || (flags & MSG_DONTWAIT) ? ask_for_room(c, fd, iov, iovcnt, skip)
+							: n;
+}
+
 static bool kernel_error(int fd, const struct tt_entry *e)
 {
 	struct pollfd p = {fd, 0, 0};
@@ -350,16 +382,8 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	if (e->tx_route == TT_ROUTE_TCP && attached)
 		go_up(c, fd);
 	if (e->tx_route == TT_ROUTE_RING && !e->wr_shut) {
-		if (flags & MSG_OOB) {
-			tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
-			e->down_reason = TT_REASON_URGENT;
-			tt_store_release(&e->tx_route, TT_ROUTE_BACK);
-			if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-				tt_conn_kick(c, fd);
-		} else {
-			n = ring_send(c, fd, iov, iovcnt, skip);
-			if (n == -EAGAIN && (c->e->nonblock || (flags & MSG_DONTWAIT)))
-				n = ask_for_room(c, fd, iov, iovcnt, skip);
+		n = send_or_leave(c, fd, iov, iovcnt, skip, flags);
+		if (n != -ENOLINK) {
 			tt_conn_unlock_tx(c);
 			if (n == -EPROTO) {
 				tt_conn_break(c, fd);
@@ -408,7 +432,7 @@ static bool should_await(struct tt_conn *c)
 {
 	uint32_t mode = tt_load_acquire(&c->mode);
 
-	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) &&
+	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) && !backlog(c->fd) &&
 	       tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_TCP &&
 	       tt_load_relaxed(&c->e->claimed) && c->waited_us <= WAIT_KNOWN_US &&
 	       tt_load_relaxed(&c->local_bytes) + tt_load_relaxed(&c->e->tx_tcp_bytes) >=
@@ -548,8 +572,12 @@ static ssize_t recv_before_ring(struct tt_conn *c, int fd, const struct iovec *i
 	if (n <= 0 && n != -EAGAIN && !bounded && tt_load_acquire(&e->attached)) {
 		if (!attached)
 			return -EAGAIN;
-		if (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP)
-			return learn_up(c, fd, 0, &over) < 0 ? -EPROTO : -EAGAIN;
+		if (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP) {
+			if (learn_up(c, fd, 0, &over) < 0)
+				return -EPROTO;
+			/* An end before the ring begins: the rest died with the peer. */
+			return e->rx_route == TT_ROUTE_RING ? -EAGAIN : n;
+		}
 	}
 	if (n <= 0 || (flags & MSG_PEEK))
 		return n;

@@ -113,10 +113,15 @@ static short shadow_events(const struct tt_conn *c, short want)
 	const struct tt_entry *e = c->e;
 	short ev = 0;
 
-	if (tt_load_relaxed(&e->rx_route) != TT_ROUTE_RING)
+	if (tt_load_relaxed(&e->rx_route) != TT_ROUTE_RING) {
 		ev |= want & (POLLIN | POLLRDNORM | POLLPRI | POLLRDHUP);
-	else if (!(tt_load_relaxed(&e->shadow) & TT_SHADOW_FIN))
+		/* A full ring is left when bytes wait here: tt_conn_leave_full_ring. */
+		if ((want & (POLLOUT | POLLWRNORM)) &&
+		    tt_load_relaxed(&e->tx_route) == TT_ROUTE_RING)
+			ev |= POLLIN;
+	} else if (!(tt_load_relaxed(&e->shadow) & TT_SHADOW_FIN)) {
 		ev |= POLLIN | POLLRDHUP;
+	}
 	if (tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING)
 		ev |= want & (POLLOUT | POLLWRNORM);
 	return ev;

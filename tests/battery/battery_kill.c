@@ -125,6 +125,73 @@ static void while_writing_a(struct t *t)
 	free(buf);
 }
 
+/*
+ * The peer dies with both ways full, ours blocked, and its own last bytes unread: its end, behind
+ * them, cannot come through, but the reset can.
+ */
+static void both_full_b(struct t *t)
+{
+	char *buf = calloc(1, 1u << 20);
+	size_t got = 0;
+
+	while (send(t->fd, buf, 1u << 20, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+	t_sync(t);
+	/* Some is read, so that what is left of a's is where it goes in the end. */
+	while (got < (8u << 20)) {
+		ssize_t r = recv(t->fd, buf, 1u << 20, 0);
+
+		if (r <= 0)
+			break;
+		got += (size_t)r;
+		while (send(t->fd, buf, 1u << 20, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+			;
+	}
+	forever();
+}
+
+static void *late_killer(void *arg)
+{
+	struct t *t = arg;
+
+	t_nap_ms(300);
+	kill(t->peer_pid, SIGKILL);
+	return NULL;
+}
+
+static void both_full(struct t *t, bool by_poll)
+{
+	char *buf = calloc(1, 64u << 20);
+	size_t done = 0;
+	pthread_t thread;
+	ssize_t r = -1;
+
+	t_sync(t);
+	thread = t_thread(late_killer, t);
+	do {
+		struct pollfd p = {t->fd, POLLOUT, 0};
+
+		if (by_poll && poll(&p, 1, 5000) != 1)
+			break;
+		r = send(t->fd, buf, 1u << 20, MSG_NOSIGNAL | (by_poll ? MSG_DONTWAIT : 0));
+		done += r > 0 ? (size_t)r : 0;
+	} while (done < (64u << 20) && (r > 0 || errno == EAGAIN));
+	t_log(t, "send -> %s", r > 0 ? "sent" : t_errno(errno));
+	T(send(t->fd, buf, 1, MSG_NOSIGNAL));
+	t_join(thread);
+	free(buf);
+}
+
+static void both_full_a(struct t *t)
+{
+	both_full(t, false);
+}
+
+static void both_full_polled_a(struct t *t)
+{
+	both_full(t, true);
+}
+
 static void while_reading_a(struct t *t)
 {
 	pthread_t thread = t_thread(killer, t);
@@ -299,6 +366,8 @@ const struct t_case t_kill_cases[] = {
 	{"kill.in_read", in_read_a, in_read_b, T_NO_THREAD, NULL},
 	{"kill.in_write", in_write_a, in_write_b, T_NO_THREAD, NULL},
 	{"kill.while_writing", while_writing_a, idle_b, T_NO_THREAD, NULL},
+	{"kill.both_full", both_full_a, both_full_b, T_NO_THREAD, NULL},
+	{"kill.both_full_polled", both_full_polled_a, both_full_b, T_NO_THREAD, NULL},
 	{"kill.while_reading", while_reading_a, idle_b, T_NO_THREAD, NULL},
 	{"kill.while_polling", while_polling_a, idle_b, T_NO_THREAD, NULL},
 	{"kill.while_in_epoll", while_in_epoll_a, idle_b, T_NO_THREAD, NULL},

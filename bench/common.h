@@ -34,6 +34,7 @@ struct tb_opts {
 	int peer_pid;
 	uint64_t start_at_ns; /* CLOCK_MONOTONIC; 0: at once */
 	int timeout_s;
+	bool sleep; /* line: wait in the kernel, at once */
 };
 
 /* The program's name, for error lines. */

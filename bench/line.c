@@ -4,26 +4,33 @@
  * half a round trip is what a cache line needs to cross from one core to the other, and nothing
  * that talks through memory can be faster.
  *
+ * With --sleep each waits in a bare futex instead, without a look at the memory before: half a
+ * round trip is what the kernel needs to wake a process on an idle core, and nothing that sleeps
+ * can be faster. Its figure is of single round trips, p50 and so on, not of batches.
+ *
  * Each direction has a line of its own, with one writer, as the indices of a ring have. A batch of
  * round trips is timed as a whole, so that the clock is no part of the figure.
  */
 #include "common.h"
 
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define BATCH 1000
+#define SLEEPS 20000 /* round trips by futex */
 #define DEFAULT_BATCHES 500
 #define WARMUP_BATCHES 20
 #define STOP UINT64_MAX
 
-static const char usage[] = "[--count BATCHES] [--cpu N] [--peer-cpu N] [--timeout S]";
+static const char usage[] = "[--sleep] [--count BATCHES] [--cpu N] [--peer-cpu N] [--timeout S]";
 
 struct lines {
 	_Alignas(128) uint64_t there; /* written by the parent, read by the child */
@@ -63,22 +70,75 @@ static uint64_t one_batch(struct lines *l, uint64_t *number)
 	return tb_now_ns() - begin;
 }
 
+/* A number's first word, alone, is enough for a futex. */
+static uint32_t *word(uint64_t *number)
+{
+	return (uint32_t *)(void *)number;
+}
+
+static void tell(uint64_t *to, uint64_t number)
+{
+	__atomic_store_n(word(to), (uint32_t)number, __ATOMIC_RELEASE);
+	syscall(SYS_futex, word(to), FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static uint32_t hear(uint64_t *from, uint32_t seen)
+{
+	uint32_t now;
+
+	do
+		syscall(SYS_futex, word(from), FUTEX_WAIT, seen, NULL, NULL, 0);
+	while ((now = __atomic_load_n(word(from), __ATOMIC_ACQUIRE)) == seen);
+	return now;
+}
+
+static void answer_asleep(struct lines *l)
+{
+	uint32_t seen = 0;
+
+	while (seen != UINT32_MAX) {
+		seen = hear(&l->there, seen);
+		tell(&l->back, seen);
+	}
+}
+
+static void report(const struct tb_hist *h, uint64_t batches, double trips)
+{
+	printf("{\"bench\":\"line\",\"batches\":%llu,\"p50_ns\":%.1f,\"p99_ns\":%.1f,"
+	       "\"p999_ns\":%.1f,\"max_ns\":%.1f}\n",
+	       (unsigned long long)batches, tb_hist_quantile(h, 0.5) / trips,
+	       tb_hist_quantile(h, 0.99) / trips, tb_hist_quantile(h, 0.999) / trips,
+	       (double)h->max_ns / trips);
+}
+
+static void measure_asleep(struct lines *l, uint64_t count)
+{
+	static struct tb_hist h;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t begin = tb_now_ns();
+
+		tell(&l->there, i + 1);
+		hear(&l->back, i);
+		if (i >= count / 10)
+			tb_hist_add(&h, tb_now_ns() - begin);
+	}
+	tell(&l->there, UINT32_MAX);
+	report(&h, count, 2);
+}
+
 static void measure(struct lines *l, uint64_t batches)
 {
 	static struct tb_hist h;
 	uint64_t number = 0;
-	double trips = 2.0 * BATCH;
+	const double trips = 2.0 * BATCH;
 
 	for (int i = 0; i < WARMUP_BATCHES; i++)
 		one_batch(l, &number);
 	for (uint64_t i = 0; i < batches; i++)
 		tb_hist_add(&h, one_batch(l, &number));
 	__atomic_store_n(&l->there, STOP, __ATOMIC_RELEASE);
-	printf("{\"bench\":\"line\",\"batches\":%llu,\"p50_ns\":%.1f,\"p99_ns\":%.1f,"
-	       "\"p999_ns\":%.1f,\"max_ns\":%.1f}\n",
-	       (unsigned long long)batches, tb_hist_quantile(&h, 0.5) / trips,
-	       tb_hist_quantile(&h, 0.99) / trips, tb_hist_quantile(&h, 0.999) / trips,
-	       (double)h.max_ns / trips);
+	report(&h, batches, trips);
 }
 
 int main(int argc, char **argv)
@@ -101,10 +161,16 @@ int main(int argc, char **argv)
 		/* A child that spins for a parent that is gone would spin for ever. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		tb_pin(o.peer_cpu);
-		answer(l);
+		if (o.sleep)
+			answer_asleep(l);
+		else
+			answer(l);
 		_exit(0);
 	}
-	measure(l, o.count);
+	if (o.sleep)
+		measure_asleep(l, o.count == DEFAULT_BATCHES ? SLEEPS : o.count);
+	else
+		measure(l, o.count);
 	if (waitpid(child, &status, 0) != child || status)
 		tb_fail("the peer failed");
 	return 0;

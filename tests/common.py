@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -203,3 +204,17 @@ def segments(pid, kind="memfd:tutti-"):
             return sum(kind in line for line in f)
     except OSError:
         return 0
+
+
+def warm_pair():
+    """The two ends of a connection over loopback, after some messages each way."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    one = socket.create_connection(listener.getsockname())
+    other = listener.accept()[0]
+    listener.close()
+    for _ in range(20):
+        one.sendall(b"ping")
+        other.recv(4, socket.MSG_WAITALL)
+        other.sendall(b"pong")
+        one.recv(4, socket.MSG_WAITALL)
+    return one, other

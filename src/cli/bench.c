@@ -391,6 +391,15 @@ static int make_tmp_dir(struct tt_bench *b)
 	return 0;
 }
 
+static int run_yardsticks(struct tt_bench *b)
+{
+	int ret = tt_bench_run_line(b, false, &b->line_ns[b->lines++]);
+
+	if (!ret && b->spin_usec == 0)
+		ret = tt_bench_run_line(b, true, &b->futex_ns[b->futexes++]);
+	return ret;
+}
+
 static int run_paths(struct tt_bench *b)
 {
 	double warmup = b->seconds < WARMUP_SECONDS ? b->seconds : WARMUP_SECONDS;
@@ -404,7 +413,7 @@ static int run_paths(struct tt_bench *b)
 	}
 	for (int pair = 0; pair < b->pairs && !ret; pair++) {
 		if (b->spec->with_line && b->client_cpu != b->server_cpu)
-			ret = tt_bench_run_line(b, &b->line_ns[b->lines++]);
+			ret = run_yardsticks(b);
 		for (int i = 0; i < b->n_paths && !ret; i++) {
 			tt_bench_progress(b, b->paths[i].name, pair * b->n_paths + i, total);
 			ret = tt_bench_run(b, &b->paths[i], b->seconds, true);
@@ -423,7 +432,7 @@ static int run_line(struct tt_bench *b)
 	if (b->client_cpu == b->server_cpu)
 		return tt_bench_error(b, ENOTSUP, "it takes two cores, and only one may be used");
 	for (int pair = 0; pair < b->pairs && !ret; pair++)
-		ret = tt_bench_run_line(b, &b->line_ns[b->lines++]);
+		ret = tt_bench_run_line(b, false, &b->line_ns[b->lines++]);
 	if (ret)
 		return ret;
 	median = tt_bench_median(b->line_ns, b->lines);

@@ -101,6 +101,8 @@ struct tt_bench {
 	struct tt_bench_path *paths;
 	double line_ns[TT_BENCH_MAX_PAIRS];
 	int lines;
+	double futex_ns[TT_BENCH_MAX_PAIRS]; /* when nothing spins */
+	int futexes;
 
 	int client_cpu;
 	int server_cpu;
@@ -149,8 +151,8 @@ uint64_t tt_bench_now_ns(void);
 
 /* One run of a path; with 'keep' its figures become run number path->runs. */
 int tt_bench_run(struct tt_bench *b, struct tt_bench_path *path, double seconds, bool keep);
-/* Runs tb-line. */
-int tt_bench_run_line(struct tt_bench *b, double *ret_ns);
+/* Runs tb-line: how long a cache line takes, or with sleep a wake by futex, one way. */
+int tt_bench_run_line(struct tt_bench *b, bool sleep, double *ret_ns);
 /* The last line of a program's output, which is its report. */
 int tt_bench_report(struct tt_bench *b, const struct tt_bench_child *c, json_t **ret_report);
 /* A number in a report; 0 when it is not there. */

@@ -174,6 +174,9 @@ static int print_json(struct tt_bench *b)
 	json_object_set_new(o, "speedup", speedup_json(b));
 	if (b->lines)
 		json_object_set_new(o, "line_ns", figure(tt_bench_median(b->line_ns, b->lines)));
+	if (b->futexes)
+		json_object_set_new(o, "futex_ns",
+				    figure(tt_bench_median(b->futex_ns, b->futexes)));
 	return tt_bench_print_json(b, o);
 }
 
@@ -256,6 +259,9 @@ static void print_notes(const struct tt_bench *b)
 	if (b->lines)
 		printf("\na cache line, one way, in the same run: %.0f ns\n",
 		       tt_bench_median(b->line_ns, b->lines));
+	if (b->futexes)
+		printf("a bare futex, woken by one and waited for by the other, one way: %.0f ns\n",
+		       tt_bench_median(b->futex_ns, b->futexes));
 	for (int i = 0; i < b->n_paths; i++) {
 		const struct tt_bench_proof *p = &b->paths[i].proof;
 

@@ -271,7 +271,7 @@ int tt_bench_run(struct tt_bench *b, struct tt_bench_path *path, double seconds,
 	return ret;
 }
 
-int tt_bench_run_line(struct tt_bench *b, double *ret_ns)
+int tt_bench_run_line(struct tt_bench *b, bool sleep, double *ret_ns)
 {
 	struct tt_bench_child c = {0};
 	struct args a = {0};
@@ -280,6 +280,8 @@ int tt_bench_run_line(struct tt_bench *b, double *ret_ns)
 
 	snprintf(a.program, sizeof(a.program), "%s/tb-line", b->program_dir);
 	arg(&a, a.program);
+	if (sleep)
+		arg(&a, "--sleep");
 	arg_number(&a, "--cpu", b->client_cpu);
 	arg_number(&a, "--peer-cpu", b->server_cpu);
 	ret = tt_bench_child_start(b, a.v, NULL, -1, &c);

@@ -118,7 +118,7 @@ int tt_fd_other(const void *obj, int not_fd);
 /* Calls fn for every slot of this kind. */
 void tt_fd_each(uint32_t kind, void (*fn)(int fd, void *obj));
 
-/* ---- connections (conn.c) ---- */
+/* ---- connections (conn.c, claim.c, shadow.c) ---- */
 
 struct tt_conn *tt_conn_new(int fd);
 /*
@@ -158,10 +158,16 @@ static inline bool tt_conn_ready(struct tt_conn *c, int fd)
 bool tt_conn_raw_begin(struct tt_conn *c);
 void tt_conn_raw_end(struct tt_conn *c);
 
+/* SO_COOKIE; 0 when fd is no socket. */
+uint64_t tt_conn_cookie(int fd);
+/* TCP_ESTABLISHED and so on; 0 when fd is no TCP socket. */
+int tt_conn_tcp_state(int fd);
 /* Asks the kernel about the shadow; updates entry.shadow, drops kicks. */
 void tt_conn_check_shadow(struct tt_conn *c, int fd);
 /* Drops kick bytes that wait on the shadow. rx_lock held. */
 void tt_conn_drop_kicks(struct tt_conn *c, int fd);
+/* What a kernel would report of e->reset: ECONNRESET, or EPIPE after the peer's shutdown. */
+int tt_conn_reset_error(const struct tt_conn *c);
 /* The peer broke the protocol: end the connection as a reset would. */
 void tt_conn_break(struct tt_conn *c, int fd);
 /* Sends a kick byte: the doorbell of last resort. tx_lock held. */
@@ -271,7 +277,7 @@ void tt_stats_write(void);
 /* Opens a bell and tells the daemon. */
 int tt_proc_bell(struct tt_bell *ret_bell);
 
-/* ---- epoll (epoll.c), as conn.c needs it ---- */
+/* ---- epoll (epoll.c), as the rest needs it ---- */
 
 /* c is about to be claimed: a grant shall wake a set that has it. Table lock held. */
 void tt_eset_conn_claimed(struct tt_conn *c);

@@ -274,45 +274,6 @@ void tt_sock_shared(int fd)
 	tt_fdtab_unlock();
 }
 
-static void wake_own(struct tt_conn *c)
-{
-	struct tt_wait_line *w = &c->st.tx->wait;
-
-	for (int i = 0; i < TT_WAIT_BELLS; i++) {
-		uint32_t rx = tt_load_relaxed(&w->rx_bell[i]), tx = tt_load_relaxed(&w->tx_bell[i]);
-
-		if (rx)
-			tt_bell_ring(tt_load_relaxed(&c->mem->id), rx);
-		if (tx)
-			tt_bell_ring(tt_load_relaxed(&c->mem->id), tx);
-	}
-}
-
-int tt_sock_shutdown(int fd, int how)
-{
-	struct tt_conn *c = tt_fd_conn(fd);
-
-	if (c && c->e && c->mode == TT_CONN_ATTACHED) {
-		struct tt_entry *e = c->e;
-
-		if ((how == SHUT_WR || how == SHUT_RDWR) && tt_conn_lock_tx(c) == 0) {
-			tt_store_release(&e->wr_shut, 1u);
-			tt_fetch_or(&c->st.tx->flags, TT_STREAM_FIN);
-			tt_conn_unlock_tx(c);
-		}
-		if (how == SHUT_RD || how == SHUT_RDWR)
-			tt_store_release(&e->rd_shut, 1u);
-	}
-	int ret = tt_sys.shutdown(fd, how) < 0 ? -errno : 0;
-
-	/* The FIN wakes who sleeps on the shadow, but not our own who wait for room. */
-	if (c && c->e && c->mode == TT_CONN_ATTACHED)
-		wake_own(c);
-	if (c)
-		tt_eset_conn_changed(c);
-	return ret;
-}
-
 /* ---- options ---- */
 
 static int64_t timeval_ns(const void *val, socklen_t len)
@@ -352,7 +313,7 @@ int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 
 	if (c && c->mode == TT_CONN_ATTACHED && level == SOL_SOCKET && name == SO_ERROR &&
 	    *len >= sizeof(int) && tt_cas(&c->e->reset, &pending, TT_RESET_TOLD)) {
-		*(int *)val = ECONNRESET;
+		*(int *)val = tt_conn_reset_error(c);
 		*len = sizeof(int);
 		return 0;
 	}

@@ -40,7 +40,7 @@ static uint32_t watch_conn(struct tt_conn *c, int fd)
 		return mode;
 	if (tt_conn_ready(c, fd))
 		return TT_CONN_ATTACHED;
-	tt_fetch_add(&c->e->rx_sleepers, 1); /* A1 in conn.c */
+	tt_fetch_add(&c->e->rx_sleepers, 1); /* A1 in claim.c */
 	if (!tt_load_acquire(&c->e->attached))
 		return TT_CONN_CLAIMED;
 	tt_fetch_add(&c->e->rx_sleepers, (uint32_t)-1);
@@ -165,7 +165,7 @@ static void arm_all(struct watch *w, uint32_t bell, bool on)
 	for (nfds_t i = 0; i < w->n; i++) {
 		if (!is_ring(w, i))
 			continue;
-		bool rx = w->user[i].events & (POLLIN | POLLRDNORM);
+		bool rx = w->user[i].events & (POLLIN | POLLRDNORM | POLLRDHUP);
 		bool tx = w->user[i].events & (POLLOUT | POLLWRNORM);
 
 		if (on)

@@ -328,8 +328,9 @@ static bool rx_news(struct tt_conn *c)
 
 	if (route == TT_ROUTE_RING)
 		return tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)) ||
-		       (flags & (TT_STREAM_FIN | TT_STREAM_DOWN)) || tt_load_relaxed(&e->shadow) ||
-		       tt_load_relaxed(&e->rd_shut) || tt_load_relaxed(&e->reset);
+		       (flags & (TT_STREAM_ENDED | TT_STREAM_DOWN)) ||
+		       tt_load_relaxed(&e->shadow) || tt_load_relaxed(&e->rd_shut) ||
+		       tt_load_relaxed(&e->reset);
 	return route == TT_ROUTE_TCP && (flags & TT_STREAM_UP) && !tt_load_relaxed(&e->up_known);
 }
 

@@ -50,10 +50,12 @@
 #define TT_STREAM_SMALL 2048u
 
 enum {
-	TT_STREAM_UP = 1,   /* bytes from up_pos of the shadow on are in the ring */
-	TT_STREAM_FIN = 2,  /* the sender shut down: nothing follows the tail */
-	TT_STREAM_DOWN = 4, /* bytes after the tail are on the shadow again */
-	TT_STREAM_HINT = 8, /* the sender's process closed or ended: ask the shadow */
+	TT_STREAM_UP = 1,    /* bytes from up_pos of the shadow on are in the ring */
+	TT_STREAM_FIN = 2,   /* the sender shut down: nothing follows the tail */
+	TT_STREAM_DOWN = 4,  /* bytes after the tail are on the shadow again */
+	TT_STREAM_HINT = 8,  /* the sender's process closed or ended: ask the shadow */
+	TT_STREAM_HALF = 16, /* as FIN, but the shadow was not shut down with it */
+	TT_STREAM_ENDED = TT_STREAM_FIN | TT_STREAM_HALF,
 };
 
 /* A window of a channel that carries streams. Written by the peer, all but line 3. */

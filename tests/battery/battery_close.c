@@ -112,6 +112,185 @@ static void half_other_b(struct t *t)
 	half_a(t);
 }
 
+/* After a half-close the other way carries much. */
+static void half_bulk_a(struct t *t)
+{
+	T(write(t->fd, "request", 7));
+	T(shutdown(t->fd, SHUT_WR));
+	T(shutdown(t->fd, SHUT_WR));
+	t_recv_all(t, t->fd, 20u << 20, 100000);
+	t_poll(t, t->fd, POLLIN | POLLOUT | POLLRDHUP, 0);
+	t_sync(t);
+	t_recv_all(t, t->fd, 1, 1);
+	t_poll(t, t->fd, POLLIN | POLLOUT | POLLRDHUP, 0);
+}
+
+static void half_bulk_b(struct t *t)
+{
+	char buf[100];
+
+	TD(buf, recv(t->fd, buf, 7, MSG_WAITALL));
+	T(read(t->fd, buf, 100));
+	t_send_all(t, t->fd, 20u << 20, 64000, 3);
+	t_poll(t, t->fd, POLLIN | POLLRDHUP, 0);
+	t_sync(t);
+	T(close(t->fd));
+}
+
+/* Closed after a half-close, with bytes of the other side read or unread. */
+static void half_close(struct t *t, size_t take)
+{
+	char buf[100];
+
+	t_sync(t);
+	T(recv(t->fd, buf, take, MSG_WAITALL));
+	T(close(t->fd));
+	t_sync(t);
+}
+
+static void half_then_a(struct t *t)
+{
+	char buf[100];
+
+	T(write(t->fd, "goodbye", 7));
+	T(shutdown(t->fd, SHUT_WR));
+	t_sync(t);
+	t_sync(t);
+	t_settle();
+	t_poll(t, t->fd, POLLIN | POLLOUT | POLLRDHUP, 0);
+	T(read(t->fd, buf, 100));
+	T(read(t->fd, buf, 100));
+	T(send(t->fd, "x", 1, MSG_NOSIGNAL));
+	t_poll(t, t->fd, POLLIN | POLLOUT | POLLRDHUP, 0);
+}
+
+static void half_all_read_b(struct t *t)
+{
+	half_close(t, 7);
+}
+
+static void half_unread_b(struct t *t)
+{
+	half_close(t, 3);
+}
+
+/* The one that shut down closes or reads no more, while the other writes on. */
+static void half_writer(struct t *t)
+{
+	char buf[100];
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	T(write(t->fd, "for you", 7));
+	t_sync(t);
+	t_sync(t);
+	t_settle();
+	t_poll(t, t->fd, POLLIN | POLLOUT | POLLRDHUP, 0);
+	T(recv(t->fd, buf, 100, MSG_DONTWAIT));
+	T(getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &err, &len));
+	t_log(t, "SO_ERROR %s", t_errno(err));
+	T(send(t->fd, "x", 1, MSG_NOSIGNAL));
+	t_settle();
+	t_poll(t, t->fd, POLLIN | POLLOUT | POLLRDHUP, 0);
+	T(send(t->fd, "x", 1, MSG_NOSIGNAL));
+	T(recv(t->fd, buf, 100, MSG_DONTWAIT));
+}
+
+static void half_end(struct t *t, size_t take, int how)
+{
+	char buf[100];
+
+	t_sync(t);
+	T(recv(t->fd, buf, take, MSG_WAITALL));
+	T(shutdown(t->fd, SHUT_WR));
+	t_nap_ms(5);
+	if (how < 0)
+		T(close(t->fd));
+	else
+		T(shutdown(t->fd, how));
+	t_sync(t);
+	t_settle();
+}
+
+static void half_closed_read_b(struct t *t)
+{
+	half_end(t, 7, -1);
+}
+
+static void half_closed_unread_b(struct t *t)
+{
+	half_end(t, 3, -1);
+}
+
+static void half_rdwr_b(struct t *t)
+{
+	half_end(t, 7, SHUT_RDWR);
+}
+
+static void half_rd_b(struct t *t)
+{
+	half_end(t, 3, SHUT_RD);
+}
+
+/* Both shut down at the same moment, again and again. */
+static void half_at_once(struct t *t)
+{
+	char buf[100];
+
+	for (int i = 0; i < 20; i++) {
+		int fd = t_open(t);
+
+		t_sync(t);
+		if (shutdown(fd, SHUT_WR) != 0 || read(fd, buf, 1) != 0)
+			t_log(t, "round %d: %s", i, t_errno(errno));
+		t_sync(t);
+		t_settle();
+		if (i % 10 == 0)
+			t_poll(t, fd, POLLIN | POLLOUT | POLLRDHUP, 0);
+		close(fd);
+	}
+}
+
+/* Those who wait for the half-close alone. */
+static void half_waiters_a(struct t *t)
+{
+	struct epoll_event e = {EPOLLRDHUP, {.u64 = 7}};
+	int ep = epoll_create1(0), n;
+
+	epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, &e);
+	t_sync(t);
+	t_poll(t, t->fd, POLLRDHUP, 5000);
+	n = epoll_wait(ep, &e, 1, 5000);
+	t_log(t, "epoll_wait -> %d %s", n, t_events(n > 0 ? e.events : 0));
+	e.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
+	T(epoll_ctl(ep, EPOLL_CTL_MOD, t->fd, &e));
+	n = epoll_wait(ep, &e, 1, 5000);
+	t_log(t, "epoll_wait -> %d %s", n, t_events(n > 0 ? e.events : 0));
+	T(epoll_wait(ep, &e, 1, 20));
+	T(write(t->fd, "go on", 5));
+	t_sync(t);
+	/* Both ways: POLLHUP needs no asking. */
+	t_sync(t);
+	T(shutdown(t->fd, SHUT_WR));
+	t_poll(t, t->fd, 0, 5000);
+	n = epoll_wait(ep, &e, 1, 5000);
+	t_log(t, "epoll_wait -> %d %s", n, t_events(n > 0 ? e.events : 0));
+	close(ep);
+}
+
+static void half_waiters_b(struct t *t)
+{
+	char buf[8];
+
+	t_sync(t);
+	t_nap_ms(20);
+	T(shutdown(t->fd, SHUT_WR));
+	TD(buf, read(t->fd, buf, 8));
+	t_sync(t);
+	t_sync(t);
+	t_poll(t, t->fd, 0, 5000);
+}
+
 static void half_both(struct t *t)
 {
 	char buf[100];
@@ -541,6 +720,16 @@ const struct t_case t_close_cases[] = {
 	{"close.eof_blocking", eof_blocking_a, data_close_b, 0, NULL},
 	{"close.half", half_a, half_b, T_FAMILIES, NULL},
 	{"close.half_other", half_other_a, half_other_b, 0, NULL},
+	{"close.half_bulk", half_bulk_a, half_bulk_b, T_FAMILIES, NULL},
+	{"close.half_bulk_other", half_bulk_b, half_bulk_a, 0, NULL},
+	{"close.half_all_read", half_then_a, half_all_read_b, 0, NULL},
+	{"close.half_unread", half_then_a, half_unread_b, 0, NULL},
+	{"close.half_closed_read", half_writer, half_closed_read_b, 0, NULL},
+	{"close.half_closed_unread", half_writer, half_closed_unread_b, 0, NULL},
+	{"close.half_rdwr", half_writer, half_rdwr_b, 0, NULL},
+	{"close.half_rd", half_writer, half_rd_b, 0, NULL},
+	{"close.half_at_once", half_at_once, half_at_once, 0, NULL},
+	{"close.half_waiters", half_waiters_a, half_waiters_b, 0, NULL},
 	{"close.half_both", half_both, half_both, 0, NULL},
 	{"close.shut_rdwr", shut_rdwr_a, shut_rdwr_b, 0, NULL},
 	{"close.shut_rd", shut_rd_a, shut_rd_b, 0, NULL},

@@ -99,6 +99,39 @@ static void in_write_b(struct t *t)
 	t_send_all(t, t->fd, 1u << 30, 10000, 2);
 }
 
+/* The peer has shut down its sending before it dies; what was sent to it is read, or is not. */
+static void half_b(struct t *t)
+{
+	T(shutdown(t->fd, SHUT_WR));
+	idle_b(t);
+}
+
+static void half_data_b(struct t *t)
+{
+	T(write(t->fd, "and no more", 11));
+	half_b(t);
+}
+
+static void half_unread_b(struct t *t)
+{
+	t_poll(t, t->fd, POLLIN, 1000);
+	half_b(t);
+}
+
+static void half_read_a(struct t *t)
+{
+	T(write(t->fd, "somebody reads this", 19));
+	idle_a(t);
+}
+
+static void half_read_b(struct t *t)
+{
+	char buf[100];
+
+	TD(buf, recv(t->fd, buf, 19, MSG_WAITALL));
+	half_b(t);
+}
+
 static void *killer(void *arg)
 {
 	struct t *t = arg;
@@ -363,6 +396,12 @@ const struct t_case t_kill_cases[] = {
 	{"kill.data", idle_a, data_b, T_NO_THREAD, NULL},
 	{"kill.much_data", much_data_a, much_data_b, T_NO_THREAD, NULL},
 	{"kill.unread", unread_a, unread_b, T_NO_THREAD, NULL},
+	{"kill.half", idle_a, half_b, T_NO_THREAD, NULL},
+	{"kill.half_data", idle_a, half_data_b, T_NO_THREAD, NULL},
+	{"kill.half_unread", unread_a, half_unread_b, T_NO_THREAD, NULL},
+	{"kill.half_read", half_read_a, half_read_b, T_NO_THREAD, NULL},
+	{"kill.half_while_writing", while_writing_a, half_b, T_NO_THREAD, NULL},
+	{"kill.half_while_polling", while_polling_a, half_b, T_NO_THREAD, NULL},
 	{"kill.in_read", in_read_a, in_read_b, T_NO_THREAD, NULL},
 	{"kill.in_write", in_write_a, in_write_b, T_NO_THREAD, NULL},
 	{"kill.while_writing", while_writing_a, idle_b, T_NO_THREAD, NULL},

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* What send.c, recv.c and splice.c share. */
+#ifndef TT_SOCK_IO_INT_H
+#define TT_SOCK_IO_INT_H
+
+#include "base/clock.h"
+#include "sock/sock.h"
+
+#include <limits.h>
+
+#define TT_IOV_AT_ONCE IOV_MAX
+/* A piece that is carried through memory of our own. */
+#define TT_BOUNCE (64u << 10)
+/* Unasked, a caller looks at its shadow this often at most. */
+#define TT_CHECK_US 1000u
+
+/* What the kernel counted on a shadow since the connection began. */
+struct tt_tcp_counts {
+	uint64_t written, received; /* bytes of data; what was received may be unread */
+	uint32_t state;		    /* TCP_* */
+	uint32_t unsent;	    /* bytes that the receiver's closed window holds back */
+};
+bool tt_tcp_counts(int fd, struct tt_tcp_counts *ret);
+
+/*
+ * Takes the direction to the peer over to the ring, when the peer is there and
+ * TCP has nothing that waits; tx_lock held, the route is TCP. True: it is.
+ */
+bool tt_conn_go_up(struct tt_conn *c, int fd);
+
+size_t tt_iov_total(const struct iovec *iov, int iovcnt);
+/*
+ * What is left of iov after skip bytes, at most max, into out, which has room
+ * for TT_IOV_AT_ONCE; returns the count of pieces.
+ */
+int tt_iov_slice(const struct iovec *iov, int iovcnt, size_t skip, size_t max, struct iovec *out);
+
+static inline int64_t tt_deadline(int64_t timeout_ns)
+{
+	return timeout_ns ? tt_now_ns() + timeout_ns : INT64_MAX;
+}
+
+/* Whether it is time to ask the kernel about the shadow. */
+static inline bool tt_want_check(struct tt_conn *c)
+{
+	return (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_HINT) ||
+	       tt_ticks() - c->checked > TT_CHECK_US * tt_ticks_per_us();
+}
+
+#endif

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sending on a connection, whichever way its bytes go; the other half is recv.c.
+ *
+ * Under the direction's lock one look at the route decides: the ring, or the
+ * kernel without blocking. Blocking happens outside the lock (wait.c), then
+ * all is looked at again. A sender goes over to the ring when the peer has
+ * attached and no other call is inside the kernel's send (tx_raw); it records
+ * how many bytes it had written by TCP since the connection began, which the
+ * kernel counts; the receiver takes as many by TCP before it looks at the ring.
+ */
+#include "sock/io_int.h"
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "ulc/chan.h"
+
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * A fresh connection that sends much waits a moment for the ring, once so many
+ * bytes went by TCP; all its waits together are bounded. For a peer that is
+ * known to be Tutti's and only has to come by, longer; for one that may not be,
+ * as long as that has paid off lately in this process: a server whose clients
+ * are not Tutti's soon waits next to nothing.
+ */
+#define TCP_BEFORE_RING (16u << 10)
+#define WAIT_UNKNOWN_MAX_US 50000u
+#define WAIT_UNKNOWN_MIN_US 200u
+#define WAIT_KNOWN_US 200000u
+static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
+
+size_t tt_iov_total(const struct iovec *iov, int iovcnt)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < iovcnt; i++)
+		n += iov[i].iov_len;
+	return n;
+}
+
+int tt_iov_slice(const struct iovec *iov, int iovcnt, size_t skip, size_t max, struct iovec *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < iovcnt && n < TT_IOV_AT_ONCE && max; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		size_t len = iov[i].iov_len - skip;
+
+		out[n].iov_base = (char *)iov[i].iov_base + skip;
+		out[n].iov_len = len < max ? len : max;
+		max -= out[n++].iov_len;
+		skip = 0;
+	}
+	return n;
+}
+
+static ssize_t broken_pipe(int flags)
+{
+	if (!(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	return -EPIPE;
+}
+
+/* ---- going over ---- */
+
+/* linux/tcp.h has the counters, netinet/tcp.h the states; both cannot be had. */
+enum {
+	TCP_ESTABLISHED = 1,
+	TCP_TIME_WAIT = 6,
+	TCP_CLOSE_WAIT = 8,
+	TCP_LAST_ACK = 9,
+	TCP_CLOSING = 11
+};
+
+bool tt_tcp_counts(int fd, struct tt_tcp_counts *ret)
+{
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+
+	memset(&ti, 0, sizeof(ti));
+	if (tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &ti, &len) < 0 ||
+	    len < offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof(ti.tcpi_bytes_retrans))
+		return false;
+	ret->written = ti.tcpi_bytes_sent - ti.tcpi_bytes_retrans + ti.tcpi_notsent_bytes;
+	ret->received = ti.tcpi_bytes_received;
+	ret->state = ti.tcpi_state;
+	ret->unsent = ti.tcpi_notsent_bytes;
+	/* The FIN is counted as if it were a byte. */
+	if (ti.tcpi_state == TCP_CLOSE_WAIT || ti.tcpi_state == TCP_LAST_ACK ||
+	    ti.tcpi_state == TCP_CLOSING || ti.tcpi_state == TCP_TIME_WAIT)
+		ret->received--;
+	return true;
+}
+
+/* The receiver does not keep up. */
+static bool backlog(int fd)
+{
+	struct tt_tcp_counts k;
+
+	return tt_tcp_counts(fd, &k) && k.unsent > 0;
+}
+
+bool tt_conn_go_up(struct tt_conn *c, int fd)
+{
+	struct tt_entry *e = c->e;
+	struct tt_tcp_counts k;
+
+	if (!tt_load_acquire(&c->st.rx->wait.attached) || e->tx_raw || e->wr_shut ||
+	    tt_load_relaxed(&e->shadow))
+		return false;
+	if (!tt_tcp_counts(fd, &k)) {
+		e->tx_route = TT_ROUTE_BACK;
+		return false;
+	}
+	/*
+	 * Half closed, or worse: what is left goes by TCP. And while the receiver
+	 * does not keep up: who met a full buffer must not find room of another kind.
+	 */
+	if (k.state != TCP_ESTABLISHED || k.unsent > 0)
+		return false;
+	tt_store_relaxed(&c->st.tx->up_pos, k.written);
+	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP);
+	tt_store_release(&e->tx_route, TT_ROUTE_RING);
+	return true;
+}
+
+/* ---- sending ---- */
+
+static ssize_t kernel_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			   size_t skip, size_t max, int flags)
+{
+	struct iovec part[TT_IOV_AT_ONCE];
+	struct msghdr mh = {.msg_iov = part};
+
+	mh.msg_iovlen = (size_t)tt_iov_slice(iov, iovcnt, skip, max, part);
+	ssize_t n = tt_sys.sendmsg(fd, &mh, flags);
+
+	if (n < 0)
+		return -errno;
+	tt_count(&c->e->tx_tcp_bytes, (uint64_t)n);
+	tt_count(&c->mem->totals.shadow_tx_bytes, (uint64_t)n);
+	return n;
+}
+
+/*
+ * A signal handler that sends on the connection whose send lock its own thread
+ * holds cannot wait for it: its bytes are kept and go right after the call
+ * that it interrupted.
+ */
+#define DEFER_MAX 4096
+static _Thread_local struct deferred {
+	struct tt_conn *conn;
+	int fd;
+	uint32_t bytes;
+	char buf[DEFER_MAX];
+} deferred __attribute__((tls_model("initial-exec")));
+
+static ssize_t defer(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, size_t skip)
+{
+	size_t n = tt_iov_total(iov, iovcnt) - skip;
+
+	if ((deferred.bytes && deferred.conn != c) || n > DEFER_MAX - deferred.bytes)
+		return -EAGAIN;
+	deferred.conn = c;
+	deferred.fd = fd;
+	for (int i = 0; i < iovcnt; i++) {
+		size_t len = iov[i].iov_len;
+
+		if (skip >= len) {
+			skip -= len;
+			continue;
+		}
+		memcpy(deferred.buf + deferred.bytes, (char *)iov[i].iov_base + skip, len - skip);
+		deferred.bytes += (uint32_t)(len - skip);
+		skip = 0;
+	}
+	return (ssize_t)n;
+}
+
+static void send_deferred(void)
+{
+	char buf[DEFER_MAX];
+	uint32_t n = deferred.bytes;
+	struct iovec iov = {buf, n};
+
+	/* We are in the handler still: whoever it interrupted comes by here too. */
+	if (tt_conn_lock_tx(deferred.conn) < 0)
+		return;
+	tt_conn_unlock_tx(deferred.conn);
+	memcpy(buf, deferred.buf, n);
+	deferred.bytes = 0;
+	tt_sock_send(deferred.conn, deferred.fd, &iov, 1, MSG_NOSIGNAL);
+}
+
+static inline void after_send(void)
+{
+	if (__builtin_expect(deferred.bytes != 0, 0))
+		send_deferred();
+}
+
+static void count_sent(struct tt_conn *c, size_t n)
+{
+	tt_count(&c->e->tx_bytes, n);
+	tt_count(&c->e->tx_messages, 1);
+	tt_count(&c->mem->totals.ring_tx_bytes, n);
+}
+
+/* tx_lock held, route is the ring. Bytes put, or -EAGAIN, -EPROTO. */
+static ssize_t ring_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t skip)
+{
+	struct tt_entry *e = c->e;
+	size_t n = 0;
+	int err = tt_stream_send(&c->st, &e->tx, iov, iovcnt, skip, &n);
+
+	if (err < 0)
+		return err;
+	count_sent(c, n);
+	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+		tt_conn_kick(c, fd);
+	return (ssize_t)n;
+}
+
+/* No room for a caller that will not wait: its sets shall hear when there is. */
+static ssize_t ask_for_room(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			    size_t skip)
+{
+	struct tt_wait_line *w = &c->st.tx->wait;
+
+	if (!tt_load_relaxed(&c->interests))
+		return -EAGAIN;
+	tt_fetch_or(&w->tx_flags, TT_WAIT_CQ); /* W1: a full barrier, then look again */
+	return ring_send(c, fd, iov, iovcnt, skip);
+}
+
+/* As ring_send. -ENOLINK: what follows goes by TCP. */
+static ssize_t send_or_leave(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			     size_t skip, int flags)
+{
+	if (flags & MSG_OOB) {
+		tt_conn_go_back(c, fd, TT_REASON_URGENT);
+		return -ENOLINK;
+	}
+	ssize_t n = ring_send(c, fd, iov, iovcnt, skip);
+
+	if (n != -EAGAIN)
+		return n;
+	if (tt_conn_leave_full_ring(c, fd))
+		return -ENOLINK;
+	return c->e->nonblock || (flags & MSG_DONTWAIT) ? ask_for_room(c, fd, iov, iovcnt, skip)
+							: n;
+}
+
+static bool kernel_error(int fd, const struct tt_entry *e)
+{
+	struct pollfd p = {fd, 0, 0};
+
+	return tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING && tt_sys.poll(&p, 1, 0) > 0 &&
+	       (p.revents & POLLERR);
+}
+
+/*
+ * One attempt, by TCP of at most limit bytes. Bytes that went, -EAGAIN, or an error.
+ */
+static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t skip, size_t limit, int flags)
+{
+	const bool begun = skip > 0; /* then an error is left for the next call */
+	struct tt_entry *e = c->e;
+	bool attached = tt_conn_ready(c, fd);
+	ssize_t n;
+
+	if (attached && tt_load_relaxed(&e->tx_route) == TT_ROUTE_RING && tt_want_check(c))
+		tt_conn_check_shadow(c, fd);
+	if (begun && (tt_load_acquire(&e->reset) || kernel_error(fd, e)))
+		return -EPIPE;
+	if (tt_load_acquire(&e->reset)) {
+		int err = tt_exchange(&e->reset, TT_RESET_TOLD) == TT_RESET_PENDING
+				  ? tt_conn_reset_error(c)
+				  : EPIPE;
+
+		return err == EPIPE ? broken_pipe(flags) : -err;
+	}
+	if (tt_conn_lock_tx(c) < 0)
+		return defer(c, fd, iov, iovcnt, skip);
+	if (!tt_fd_is(fd, c)) {
+		tt_conn_unlock_tx(c);
+		return -EBADF;
+	}
+	if (e->tx_route == TT_ROUTE_TCP && attached)
+		tt_conn_go_up(c, fd);
+	if (e->tx_route == TT_ROUTE_RING && !e->wr_shut) {
+		n = send_or_leave(c, fd, iov, iovcnt, skip, flags);
+		if (n != -ENOLINK) {
+			tt_conn_unlock_tx(c);
+			if (n == -EPROTO) {
+				tt_conn_break(c, fd);
+				return -ECONNRESET;
+			}
+			return n;
+		}
+	}
+	/* Shut down, but the shadow does not know: see half_close. */
+	if (e->wr_shut && attached && (tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_HALF)) {
+		tt_conn_unlock_tx(c);
+		return broken_pipe(flags);
+	}
+	e->tx_raw++;
+	tt_conn_unlock_tx(c);
+	n = kernel_send(c, fd, iov, iovcnt, skip, limit, flags | MSG_DONTWAIT);
+	if (tt_conn_lock_tx(c) == 0) {
+		e->tx_raw--;
+		tt_conn_unlock_tx(c);
+	}
+	return n;
+}
+
+/* The peer's ring is open to us, or will never be, or we have waited enough. */
+static void await_ring(struct tt_conn *c, int fd)
+{
+	int64_t t0 = tt_now_ns();
+
+	for (;;) {
+		/* Until the daemon has looked nobody knows; it may want our core. */
+		bool known = (tt_load_acquire(&c->e->grant) & 1) ||
+			     tt_load_acquire(&c->e->seen) != c->e->generation + 1;
+		int64_t us = (tt_now_ns() - t0) / 1000;
+
+		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached)) {
+			tt_store_relaxed(&wait_unknown_us, WAIT_UNKNOWN_MAX_US);
+			return;
+		}
+		if (c->mode == TT_CONN_FALLBACK ||
+		    c->waited_us + us > (known ? WAIT_KNOWN_US : tt_load_relaxed(&wait_unknown_us)))
+			break;
+		usleep(20);
+	}
+	c->waited_us += (uint32_t)((tt_now_ns() - t0) / 1000);
+	if (!(tt_load_relaxed(&c->e->grant) & 1) && wait_unknown_us > WAIT_UNKNOWN_MIN_US)
+		tt_store_relaxed(&wait_unknown_us, wait_unknown_us / 2);
+	tt_log(TT_LOG_DEBUG, "fd %d: waited %u us for the ring, in vain", fd, c->waited_us);
+}
+
+static bool should_await(struct tt_conn *c)
+{
+	uint32_t mode = tt_load_acquire(&c->mode);
+
+	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) && !backlog(c->fd) &&
+	       tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_TCP &&
+	       tt_load_relaxed(&c->e->claimed) && c->waited_us <= WAIT_KNOWN_US &&
+	       tt_load_relaxed(&c->local_bytes) + tt_load_relaxed(&c->e->tx_tcp_bytes) >=
+		       TCP_BEFORE_RING;
+}
+
+static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t done, int flags)
+{
+	size_t total = tt_iov_total(iov, iovcnt);
+	bool wait = !tt_load_relaxed(&c->e->nonblock) && !(flags & MSG_DONTWAIT);
+	int64_t deadline = INT64_MAX;
+
+	if (total == 0) {
+		struct msghdr mh = {0};
+
+		return tt_sys.sendmsg(fd, &mh, flags) < 0 ? -errno : 0;
+	}
+	for (;;) {
+		/* By TCP in pieces: the ring may open meanwhile. */
+		size_t limit = TCP_BEFORE_RING;
+
+		if (wait && should_await(c))
+			await_ring(c, fd);
+		ssize_t n = send_once(c, fd, iov, iovcnt, done, limit, flags);
+
+		if (n > 0) {
+			done += (size_t)n;
+			if (done == total)
+				return (ssize_t)done;
+			/* Also who does not wait sends all that there is room for. */
+			continue;
+		}
+		if (n != -EAGAIN || !wait)
+			return done ? (ssize_t)done : n;
+		if (deadline == INT64_MAX && c->e->sndtimeo_ns)
+			deadline = tt_deadline(c->e->sndtimeo_ns);
+		int err = tt_wait_tx(c, fd, deadline);
+
+		if (err == -EINTR && deadline == INT64_MAX && tt_signals_restart())
+			continue;
+		if (err < 0)
+			return done ? (ssize_t)done : err;
+	}
+}
+
+/* The first done bytes went already. */
+static ssize_t send_from(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
+			 size_t done, int flags)
+{
+	if (!tt_conn_pin(c, fd))
+		return done ? (ssize_t)done : -EBADF;
+	c->used = 1;
+	ssize_t n = send_long(c, fd, iov, iovcnt, done, flags);
+
+	after_send();
+	tt_conn_unpin(c);
+	return n;
+}
+
+ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	return send_from(c, fd, iov, iovcnt, 0, flags);
+}
+
+ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, int flags)
+{
+	struct tt_entry *e = tt_load_relaxed(&c->e);
+	size_t done;
+
+	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || n == 0 || tt_want_check(c))
+		return -1;
+	if (tt_conn_lock_tx_of(c, e) != 0)
+		return -1;
+	if (!tt_fd_is(fd, c) || c->e != e || e->tx_route != TT_ROUTE_RING || e->wr_shut ||
+	    e->reset || tt_stream_send1(&c->st, &e->tx, buf, n, &done) < 0) {
+		tt_side_unlock(&e->tx_lock);
+		return -1;
+	}
+	c->used = 1;
+	count_sent(c, done);
+	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+		tt_conn_kick(c, fd);
+	tt_side_unlock(&e->tx_lock);
+	after_send();
+	/* The rest: by waiting, or to be told when there is room. */
+	if (done < n) {
+		struct iovec all = {(char *)(uintptr_t)buf, n};
+
+		return send_from(c, fd, &all, 1, done, flags);
+	}
+	return (ssize_t)done;
+}

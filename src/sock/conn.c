@@ -12,6 +12,7 @@
 #include "ulc/ctl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -29,13 +30,13 @@ static struct tt_conn *alloc_conn(void)
 		if (c == MAP_FAILED)
 			return NULL;
 		while (n-- > 0) {
-			c[n].next_free = free_conns;
+			c[n].next = free_conns;
 			free_conns = &c[n];
 		}
 	}
 	struct tt_conn *c = free_conns;
 
-	free_conns = c->next_free;
+	free_conns = c->next;
 	return c;
 }
 
@@ -64,26 +65,80 @@ bool tt_conn_pin(struct tt_conn *c, int fd)
 	return false;
 }
 
+static struct tt_conn *kept; /* those with a stand-in; table lock */
+
+void tt_conn_keep_file(struct tt_conn *c, int fd)
+{
+	int copy = tt_sys.fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	if (copy < 0)
+		return;
+	tt_store_release(&c->stand_in, tt_fd_high(copy));
+	c->next = kept;
+	kept = c;
+}
+
+static void forget_kept(struct tt_conn *c)
+{
+	for (struct tt_conn **at = &kept; *at; at = &(*at)->next)
+		if (*at == c) {
+			*at = c->next;
+			break;
+		}
+}
+
+/* Whoever kept the file is gone: so is the child's copy of the descriptor. */
+void tt_conn_fork_child(void)
+{
+	for (struct tt_conn *c = kept; c; c = c->next)
+		tt_fd_close(c->stand_in);
+	kept = NULL;
+}
+
+/* Others may have it: only the kernel knows, and the daemon asks it. */
+static void tell_left(struct tt_side_mem *mem)
+{
+	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_LEFT, tt_load_relaxed(&mem->id), 0, 0, 0);
+
+	tt_proc_send(&m, -1);
+}
+
 static void recycle(struct tt_conn *c)
 {
 	struct tt_link *link = NULL;
+	struct tt_side_mem *mem = NULL;
+	int stand_in = 0;
 
 	tt_fdtab_lock();
 	if (c->refs == 0 && !tt_load_acquire(&c->pins) && c->mode != TT_CONN_FREE) {
+		stand_in = c->stand_in;
+		if (stand_in) {
+			mem = c->e && c->e->claimed ? c->mem : NULL;
+			forget_kept(c);
+		}
 		link = c->st.link;
 		c->st.link = NULL;
 		c->mode = TT_CONN_FREE;
-		c->next_free = free_conns;
+		c->next = free_conns;
 		free_conns = c;
 	}
 	tt_fdtab_unlock();
+	if (stand_in)
+		tt_fd_close(stand_in);
+	if (mem)
+		tell_left(mem);
 	if (link)
 		tt_proc_link_put(link);
 }
 
 void tt_conn_unpin(struct tt_conn *c)
 {
-	if (tt_fetch_add(&c->pins, (uint32_t)-1) == 1 && tt_load_relaxed(&c->refs) == 0)
+	uint32_t was = tt_fetch_add(&c->pins, (uint32_t)-1);
+
+	/* A child of a fork inside a signal handler: it began without the pin that it gives back. */
+	if (was == 0)
+		tt_fetch_add(&c->pins, 1);
+	if (was == 1 && tt_load_relaxed(&c->refs) == 0)
 		recycle(c);
 }
 
@@ -97,14 +152,6 @@ static void release_entry(struct tt_conn *c)
 	if (e->claimed)
 		tt_proc_send(&m, -1);
 	tt_side_entry_put(c->mem, e, e->generation);
-}
-
-/* Others may have it: only the kernel knows, and the daemon asks it. */
-static void tell_left(struct tt_conn *c)
-{
-	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_LEFT, tt_load_relaxed(&c->mem->id), 0, 0, 0);
-
-	tt_proc_send(&m, -1);
 }
 
 void tt_conn_put(struct tt_conn *c, int fd, bool last)
@@ -122,12 +169,13 @@ void tt_conn_put(struct tt_conn *c, int fd, bool last)
 				tt_stream_idle(&c->st, &c->e->rx);
 			tt_conn_unlock_rx(c);
 		}
-		if (!tt_load_relaxed(&c->e->shared) && !tt_load_acquire(&c->pins))
+		if (!tt_load_relaxed(&c->e->shared) && tt_load_acquire(&c->pins) == 1 &&
+		    !c->stand_in)
 			release_entry(c);
 		else if (c->e->claimed)
-			tell_left(c);
+			tell_left(c->mem);
 	}
-	recycle(c);
+	tt_conn_unpin(c);
 }
 
 uint64_t tt_conn_cookie(int fd)

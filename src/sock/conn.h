@@ -51,7 +51,8 @@ struct tt_conn {
 	uint32_t waited_us;	       /* its sends have waited for the ring, all together */
 	struct tt_interest *interests; /* under the table of sets' lock */
 	uint64_t local_bytes;
-	struct tt_conn *next_free;
+	int stand_in; /* a descriptor of ours: the last one was closed while calls go on; 0: none */
+	struct tt_conn *next; /* among the free, or among those with a stand-in */
 };
 
 enum { TT_FD_UNKNOWN, TT_FD_NONE, TT_FD_CONN, TT_FD_EPOLL };
@@ -123,12 +124,37 @@ void tt_fd_each(uint32_t kind, void (*fn)(int fd, void *obj));
 struct tt_conn *tt_conn_new(int fd);
 /*
  * fd, which was closed and no longer leads here, is one descriptor less; after
- * the last, c and what it holds is freed (once nobody pins it). last says so.
+ * the last, for which the caller has pinned it, c and what it holds is freed
+ * (once nobody else pins it). last says so.
  */
 void tt_conn_put(struct tt_conn *c, int fd, bool last);
 /* Keeps c from being recycled, for calls that wait. False: fd no longer leads to it. */
 bool tt_conn_pin(struct tt_conn *c, int fd);
 void tt_conn_unpin(struct tt_conn *c);
+/*
+ * The last descriptor of c is about to be closed, and other threads are inside
+ * calls on it: as the kernel would, keep the open file until they have ended.
+ * Table lock held.
+ */
+void tt_conn_keep_file(struct tt_conn *c, int fd);
+/*
+ * The descriptor by which a pinned c can be reached, which began as fd; -1:
+ * none. It may be closed by others at any time; who sleeps looks again when armed.
+ */
+static inline int tt_conn_fd(struct tt_conn *c, int fd)
+{
+	if (tt_fd_is(fd, c))
+		return fd;
+	int other = tt_load_acquire(&c->stand_in);
+
+	if (other > 0)
+		return other;
+	other = tt_load_acquire(&c->fd);
+	return other >= 0 && tt_fd_is(other, c) ? other : -1;
+}
+/* Rings the bells of our own sleepers. */
+void tt_conn_wake_own(struct tt_conn *c);
+void tt_conn_fork_child(void);
 
 /*
  * Counts a call on a connection that nobody claimed, which will move more

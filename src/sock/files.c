@@ -60,6 +60,7 @@ struct gone {
 	struct tt_conn *conn;
 	struct tt_eset *set;
 	bool last;
+	bool kept; /* other threads are inside calls on it, which go on */
 };
 
 /* A kick left unread would make the kernel send a reset. */
@@ -90,8 +91,8 @@ static void await_claim(const struct tt_conn *c)
 		usleep(10);
 }
 
-/* Takes fd out of the table. */
-static struct gone take_out(int fd)
+/* Takes fd out of the table; before it is closed, or when it is gone already. */
+static struct gone take_out(int fd, bool before)
 {
 	struct gone g = {0};
 	struct tt_slot *s = tt_fd_slot(fd);
@@ -102,10 +103,20 @@ static struct gone take_out(int fd)
 	uint32_t kind = s->kind;
 	void *obj = s->obj;
 
+	if (kind == TT_FD_CONN && before) {
+		struct tt_conn *c = obj;
+
+		if (c->refs == 1 && tt_load_acquire(&c->pins) && c->mode > TT_CONN_PLAIN) {
+			tt_conn_keep_file(c, fd);
+			g.kept = c->stand_in != 0;
+		}
+	}
 	tt_fd_set(fd, TT_FD_UNKNOWN, NULL);
 	if (kind == TT_FD_CONN) {
 		g.conn = obj;
 		g.last = --g.conn->refs == 0;
+		if (g.last)
+			tt_fetch_add(&g.conn->pins, 1); /* until tt_conn_put */
 		if (!g.last && g.conn->fd == fd)
 			g.conn->fd = tt_fd_other(obj, fd);
 	} else if (kind == TT_FD_EPOLL) {
@@ -114,6 +125,11 @@ static struct gone take_out(int fd)
 	tt_fdtab_unlock();
 	if (g.conn)
 		tt_eset_conn_closed(g.conn, fd, g.last);
+	if (g.kept && g.conn->mode == TT_CONN_ATTACHED) {
+		/* Who sleeps by the number that will be another's looks for its stand-in. */
+		tt_fence();
+		tt_conn_wake_own(g.conn);
+	}
 	return g;
 }
 
@@ -127,7 +143,7 @@ static void finish(struct gone g, int fd)
 
 void tt_sock_forget(int fd)
 {
-	finish(take_out(fd), fd);
+	finish(take_out(fd, false), fd);
 }
 
 int tt_sock_close(int fd)
@@ -137,13 +153,13 @@ int tt_sock_close(int fd)
 	/* A program that closes all it does not know must not take ours. */
 	if (tt_fd_is_internal(fd))
 		return -EBADF;
-	struct gone g = take_out(fd);
+	struct gone g = take_out(fd, true);
 
 	tt_sock_touch();
-	if (g.conn && g.last)
+	if (g.conn && g.last && !g.kept) {
 		drop_kicks(g.conn, fd);
-	if (g.conn && g.last)
 		await_claim(g.conn);
+	}
 	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
 
 	finish(g, fd);
@@ -164,7 +180,7 @@ int tt_sock_close_range(unsigned first, unsigned last, int flags)
 
 		while (end <= last && end <= top && !tt_fd_is_internal((int)end)) {
 			if (tt_fd_slot((int)end) && tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN)
-				tt_sock_forget((int)end);
+				finish(take_out((int)end, true), (int)end);
 			end++;
 		}
 		if (end > top)
@@ -219,7 +235,7 @@ int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
 		return -EBUSY; /* high numbers of ours; nobody aims there */
 	if (tt_sys.fcntl(fd, F_GETFD) < 0)
 		return -EBADF;
-	struct gone g = take_out(onto);
+	struct gone g = take_out(onto, true);
 
 	ret = dup3 ? tt_sys.dup3(fd, onto, flags) : tt_sys.dup2(fd, onto);
 	if (ret < 0)
@@ -421,6 +437,7 @@ void tt_sock_fork_child(void)
 		return;
 	tt_proc_fork_child();
 	tt_fdtab_fork_child();
+	tt_conn_fork_child();
 	tt_eset_fork_child();
 	tt_wait_fork_child();
 	tt_fd_each(TT_FD_CONN, child_conn);

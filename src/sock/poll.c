@@ -99,7 +99,8 @@ static int look(struct watch *w)
 	for (nfds_t i = 0; i < w->n; i++) {
 		if (!is_ring(w, i))
 			continue;
-		short ev = tt_conn_poll(w->conns[i], w->user[i].fd, w->user[i].events);
+		short ev = tt_conn_poll(w->conns[i], tt_conn_fd(w->conns[i], w->user[i].fd),
+					w->user[i].events);
 
 		w->user[i].revents = ev & asked(w->user[i].events);
 		ready += w->user[i].revents != 0;
@@ -135,8 +136,10 @@ static int ask_kernel(struct watch *w, const struct tt_bell *bell, const struct 
 	for (nfds_t i = 0; i < w->n; i++) {
 		w->kern[i] = w->user[i];
 		w->kern[i].revents = 0;
-		if (is_ring(w, i))
+		if (is_ring(w, i)) {
+			w->kern[i].fd = tt_conn_fd(w->conns[i], w->user[i].fd);
 			w->kern[i].events = shadow_events(w->conns[i], w->user[i].events);
+		}
 	}
 	if (bell && bell->id)
 		w->kern[total++] = (struct pollfd){bell->fd, POLLIN, 0};
@@ -149,7 +152,7 @@ static int ask_kernel(struct watch *w, const struct tt_bell *bell, const struct 
 	for (nfds_t i = 0; i < w->n; i++) {
 		if (is_ring(w, i)) {
 			if (w->kern[i].revents)
-				tt_conn_check_shadow(w->conns[i], w->user[i].fd);
+				tt_conn_check_shadow(w->conns[i], w->kern[i].fd);
 			continue;
 		}
 		w->user[i].revents = w->kern[i].revents;

@@ -272,7 +272,8 @@ static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	tt_conn_ready(c, fd);
 	if (tt_conn_lock_rx(c) < 0)
 		return -EAGAIN;
-	if (!tt_fd_is(fd, c)) {
+	fd = tt_conn_fd(c, fd);
+	if (fd < 0) {
 		tt_conn_unlock_rx(c);
 		return -EBADF;
 	}

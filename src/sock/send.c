@@ -292,7 +292,8 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	}
 	if (tt_conn_lock_tx(c) < 0)
 		return defer(c, fd, iov, iovcnt, skip);
-	if (!tt_fd_is(fd, c)) {
+	fd = tt_conn_fd(c, fd);
+	if (fd < 0) {
 		tt_conn_unlock_tx(c);
 		return -EBADF;
 	}

@@ -189,7 +189,7 @@ void tt_conn_break(struct tt_conn *c, int fd)
 
 /* ---- shutdown ---- */
 
-static void wake_own(struct tt_conn *c)
+void tt_conn_wake_own(struct tt_conn *c)
 {
 	struct tt_wait_line *w = &c->st.tx->wait;
 
@@ -267,7 +267,7 @@ int tt_sock_shutdown(int fd, int how)
 		ret = tt_sys.shutdown(fd, how) < 0 ? -errno : 0;
 	/* A FIN wakes who sleeps on the shadow, but not our own who wait for room. */
 	if (ring)
-		wake_own(c);
+		tt_conn_wake_own(c);
 	if (c)
 		tt_eset_conn_changed(c);
 	return ret;

@@ -458,7 +458,8 @@ static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t
 	}
 	tt_wait_arm(c, rx, !rx, bell->id);
 	pthread_cleanup_push(on_cancel, &u);
-	if (!(rx ? rx_news(c) : tx_news(c)))
+	/* Still by this descriptor? tt_conn_keep_file rings those who armed before it. */
+	if (!(rx ? rx_news(c) : tx_news(c)) && tt_conn_fd(c, fd) == fd)
 		err = sleep_on(c, fd, rx, bell, events, deadline);
 	pthread_cleanup_pop(1);
 	return err;
@@ -467,6 +468,10 @@ static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t
 static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
 {
 	bool attached = c->mode == TT_CONN_ATTACHED;
+
+	fd = tt_conn_fd(c, fd);
+	if (fd < 0)
+		return 0;
 	uint64_t asked = tt_ticks(), every = SHADOW_US * tt_ticks_per_us();
 	struct tt_spinner sp;
 

@@ -243,6 +243,40 @@ static void close_while_reading_b(struct t *t)
 	T(recv(t->fd, buf, 8, 0)); /* nobody holds it any more: the end, or a reset */
 }
 
+/* A child that closes what a thread of its parent sleeps on really gives it up. */
+static void fork_while_reading_a(struct t *t)
+{
+	pthread_t thread = t_second(sleep_in_read, t);
+	pid_t child;
+
+	t_settle();
+	child = fork();
+	if (child == 0) {
+		close(t->fd);
+		pause();
+		_exit(0);
+	}
+	t_settle();
+	T(close(t->fd));
+	t_sync(t);
+	t_join(thread);
+	t_sync(t);
+	kill(child, SIGKILL);
+	t_wait_child(t, child);
+}
+
+static void fork_while_reading_b(struct t *t)
+{
+	struct timeval limit = {2, 0};
+	char buf[8];
+
+	setsockopt(t->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	t_sync(t);
+	T(write(t->fd, "late", 4));
+	T(recv(t->fd, buf, 8, 0));
+	t_sync(t);
+}
+
 static void *write_blocked(void *arg)
 {
 	struct t *t = arg;
@@ -410,6 +444,7 @@ const struct t_case t_threads_cases[] = {
 	{"threads.shutdown_wakes_poll", shutdown_wakes_poll_a, nothing_b, 0, NULL},
 	{"threads.shutdown_while_writing", shutdown_while_writing_a, nothing_b, 0, NULL},
 	{"threads.close_while_reading", close_while_reading_a, close_while_reading_b, 0, NULL},
+	{"threads.fork_while_reading", fork_while_reading_a, fork_while_reading_b, 0, NULL},
 	{"threads.storm", storm_a, storm_b, T_RAW | T_FAMILIES, NULL},
 	{"threads.churn", churn_solo, NULL, T_SOLO, NULL},
 	{"threads.cancel", cancel_a, cancel_b, 0, NULL},

@@ -31,9 +31,11 @@ class Client:
         """The next line; "" at the end of the output; None when there is none in time."""
         end = time.monotonic() + timeout_s
         fd = self.proc.stdout.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
         while b"\n" not in self.buffer:
             left = end - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
+            if left <= 0 or not poll.poll(left * 1000):
                 return None
             piece = os.read(fd, 4096)
             if not piece:
@@ -59,6 +61,10 @@ class Client:
         kill_group(self.proc)
         self.proc.stdin.close()
         self.proc.stdout.close()
+        if self.stats_file:
+            self.stats_file.close()
+        if self in STARTED:
+            STARTED.remove(self)
 
     stop = kill
 

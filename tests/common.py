@@ -48,7 +48,7 @@ class Home:
         return self
 
     def __exit__(self, *what):
-        for started in STARTED:
+        for started in list(STARTED):
             started.stop()
         if os.path.exists(self.path + "/tutti"):
             run([TUTTI, "down"])

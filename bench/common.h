@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 
 struct tb_opts {
 	bool server;
@@ -90,5 +91,16 @@ struct tb_hist {
 void tb_hist_add(struct tb_hist *h, uint64_t ns);
 /* The value that a share of the samples, 0 to 1, does not exceed. */
 double tb_hist_quantile(const struct tb_hist *h, double share);
+
+/* ---- many connections (echo.c) ---- */
+
+/* Raises the limit of descriptors as far as so many connections need. */
+void tb_allow_descriptors(int connections);
+/* Adds fd to an epoll set, for reading; its number is the data. */
+void tb_watch(int set, int fd);
+/* As epoll_wait without a timeout; never fails. */
+int tb_wait(int set, struct epoll_event *events, int max);
+/* Echoes by epoll until so many connections have come and gone; prints its report. */
+void tb_echo_server(const struct tb_opts *o, const char *bench, int connections, char *buf);
 
 #endif

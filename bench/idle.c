@@ -16,7 +16,6 @@
 #include "common.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +23,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -249,43 +247,6 @@ static pid_t start_watcher(const struct tb_opts *o, int *ret_to, int *ret_from)
 
 /* ---- the two sides ---- */
 
-static void allow_descriptors(int connections)
-{
-	struct rlimit limit;
-	rlim_t want = (rlim_t)connections + 64;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		tb_die("getrlimit");
-	if (limit.rlim_cur >= want)
-		return;
-	if (limit.rlim_max < want)
-		tb_fail("%d connections need more descriptors than allowed (ulimit -n)",
-			connections);
-	limit.rlim_cur = want;
-	if (setrlimit(RLIMIT_NOFILE, &limit))
-		tb_die("setrlimit");
-}
-
-static void watch_fd(int set, int fd)
-{
-	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
-
-	if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &e))
-		tb_die("epoll_ctl");
-}
-
-static int wait_events(int set, struct epoll_event *events)
-{
-	int n;
-
-	do
-		n = epoll_wait(set, events, MAX_EVENTS, -1);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		tb_die("epoll_wait");
-	return n;
-}
-
 /* Fills a message that says which connection and which part of its bytes it is. */
 static void fill_message(uint32_t *words, size_t size_bytes, int connection, uint64_t number)
 {
@@ -328,15 +289,15 @@ static void run_client(struct tb_opts *o, char *buf)
 	set = epoll_create1(EPOLL_CLOEXEC);
 	if (set < 0)
 		tb_die("epoll_create1");
-	watch_fd(set, from);
+	tb_watch(set, from);
 	for (int i = 0; i < o->connections; i++)
 		fds[i] = tb_connect(o);
 	echo_all(o, fds, (uint32_t *)(void *)buf, (uint32_t *)(void *)in);
 	for (int i = 0; i < o->connections; i++)
-		watch_fd(set, fds[i]);
+		tb_watch(set, fds[i]);
 	tb_write_all(to, "m", 1);
 	/* Here it idles; the only event that may come is the watcher's. */
-	if (wait_events(set, events) != 1 || events[0].data.fd != from)
+	if (tb_wait(set, events, MAX_EVENTS) != 1 || events[0].data.fd != from)
 		tb_fail("an idle connection became readable");
 	for (int i = 0; i < o->connections; i++)
 		close(fds[i]);
@@ -344,58 +305,6 @@ static void run_client(struct tb_opts *o, char *buf)
 		tb_fail("the measuring process failed");
 	free(in);
 	free(fds);
-}
-
-/* Echoes what is there; false when the connection ended. */
-static bool echo_some(int fd, char *buf, size_t size_bytes, uint64_t *bytes)
-{
-	ssize_t n = read(fd, buf, size_bytes);
-
-	if (n < 0 && (errno == EINTR || errno == EAGAIN))
-		return true;
-	if (n < 0)
-		tb_die("read");
-	if (!n)
-		return false;
-	tb_write_all(fd, buf, (size_t)n);
-	*bytes += (uint64_t)n;
-	return true;
-}
-
-static void run_server(struct tb_opts *o, char *buf)
-{
-	struct epoll_event events[MAX_EVENTS];
-	int listener = tb_listen(o, 1024), set = epoll_create1(EPOLL_CLOEXEC);
-	int accepted = 0, closed = 0;
-	uint64_t bytes = 0;
-	struct tb_usage start;
-
-	if (set < 0)
-		tb_die("epoll_create1");
-	tb_usage_get(&start);
-	watch_fd(set, listener);
-	while (closed < o->connections) {
-		int n = wait_events(set, events);
-
-		for (int i = 0; i < n; i++) {
-			int fd = events[i].data.fd;
-
-			if (fd == listener) {
-				watch_fd(set, tb_accept(listener));
-				accepted++;
-			} else if (!echo_some(fd, buf, o->size_bytes, &bytes)) {
-				close(fd);
-				closed++;
-			}
-		}
-	}
-	close(set);
-	close(listener);
-	printf("{\"bench\":\"idle\",\"role\":\"server\",\"connections\":%d,\"tx_bytes\":%llu,"
-	       "\"rx_bytes\":%llu",
-	       accepted, (unsigned long long)bytes, (unsigned long long)bytes);
-	tb_usage_print(&start);
-	puts("}");
 }
 
 int main(int argc, char **argv)
@@ -416,13 +325,13 @@ int main(int argc, char **argv)
 			tb_name);
 		return 2;
 	}
-	allow_descriptors(o.connections);
+	tb_allow_descriptors(o.connections);
 	buf = malloc(o.size_bytes);
 	if (!buf)
 		tb_die("malloc");
 	memset(buf, 0, o.size_bytes);
 	if (o.server)
-		run_server(&o, buf);
+		tb_echo_server(&o, "idle", o.connections, buf);
 	else
 		run_client(&o, buf);
 	free(buf);

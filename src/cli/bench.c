@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #define WARMUP_SECONDS 0.2
-#define DEFAULT_CONNECTIONS 1000
 
 /* Both sides', of every benchmark. */
 /* clang-format off */
@@ -75,6 +74,13 @@ static const struct tt_bench_metric idle_metrics[] = {
 	{NULL, NULL, TT_FROM_BOTH, TT_COMBINE_SUM, TT_UNIT_S, false},
 };
 
+static const struct tt_bench_metric crowd_metrics[] = {
+	{"messages_per_s", "messages", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_RATE, false},
+	{"alone_messages_per_s", "alone", TT_FROM_CLIENT, TT_COMBINE_SUM, TT_UNIT_RATE, false},
+	{"of_alone", "of alone", TT_FROM_CLIENT, TT_COMBINE_MEAN, TT_UNIT_RATIO, false},
+	METRICS_OF_CPU,
+};
+
 /* clang-format off */
 static const struct tt_bench_spec specs[] = {
 	{ .name = "pingpong", .program = "tb-pingpong",
@@ -109,7 +115,12 @@ static const struct tt_bench_spec specs[] = {
 	  .help = "connections that have moved 1 MiB each way and now do nothing",
 	  .metrics = idle_metrics, .less_is_better = true, .proved = true,
 	  .count_side = TT_FROM_CLIENT, .count_key = "connections",
-	  .size_bytes = 16384, .pairs = 1, .procs = 1, .seconds = 10, .quick_seconds = 2 },
+	  .size_bytes = 16384, .pairs = 1, .procs = 1, .connections = 1000, .seconds = 10, .quick_seconds = 2 },
+	{ .name = "crowd", .program = "tb-crowd",
+	  .help = "10 busy connections, alone and among many idle ones; messages a second",
+	  .metrics = crowd_metrics, .compared = true, .proved = true,
+	  .count_side = TT_FROM_CLIENT, .count_key = "messages",
+	  .size_bytes = 64, .pairs = 3, .procs = 1, .connections = 10000, .seconds = 2, .quick_seconds = 0.5 },
 	{ .name = "line", .program = "tb-line",
 	  .help = "a cache line from core to core: the yardstick",
 	  .size_bytes = 8, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 1 },
@@ -158,7 +169,7 @@ static void print_usage(FILE *f)
 	      "  --seconds S       that one run measures\n"
 	      "  --spin USEC       how long the user path spins before it sleeps; 0: not at all\n"
 	      "  --procs N         pairs of programs that run at once (default 1; pairs 4)\n"
-	      "  --connections N   of idle (default 1000)\n"
+	      "  --connections N   idle ones, of idle (default 1000) and crowd (default 10000)\n"
 	      "  --quick           short runs, to see that it works\n"
 	      "  --json            one JSON object instead of the table\n",
 	      f);
@@ -278,7 +289,7 @@ static void fill_defaults(struct tt_bench *b)
 	if (!(b->seconds > 0))
 		b->seconds = b->quick ? s->quick_seconds : s->seconds;
 	if (!b->connections)
-		b->connections = b->quick ? 100 : DEFAULT_CONNECTIONS;
+		b->connections = b->quick ? (b->spec->connections + 9) / 10 : b->spec->connections;
 	if (!b->n_paths) {
 		b->paths[b->n_paths++].name = "tcp";
 		b->paths[b->n_paths++].name = "user";
@@ -404,10 +415,9 @@ static int run_paths(struct tt_bench *b)
 {
 	double warmup = b->seconds < WARMUP_SECONDS ? b->seconds : WARMUP_SECONDS;
 	int total = b->pairs * b->n_paths, ret = 0;
-	bool idle = !strcmp(b->spec->name, "idle");
 
-	/* Idling has nothing to warm up, and takes long. */
-	for (int i = 0; i < b->n_paths && !ret && !idle; i++) {
+	/* Many connections take long to make, and warm up by themselves. */
+	for (int i = 0; i < b->n_paths && !ret && !b->spec->connections; i++) {
 		tt_bench_progress(b, "warming up", 0, total);
 		ret = tt_bench_run(b, &b->paths[i], warmup, false);
 	}

@@ -34,7 +34,14 @@ enum tt_bench_side { TT_FROM_CLIENT, TT_FROM_SERVER, TT_FROM_BOTH };
 enum tt_bench_combine { TT_COMBINE_SUM, TT_COMBINE_MEAN };
 
 /* How the table shows a figure; JSON has the plain number. */
-enum tt_bench_unit { TT_UNIT_NS, TT_UNIT_RATE, TT_UNIT_BYTES_RATE, TT_UNIT_S, TT_UNIT_COUNT };
+enum tt_bench_unit {
+	TT_UNIT_NS,
+	TT_UNIT_RATE,
+	TT_UNIT_BYTES_RATE,
+	TT_UNIT_S,
+	TT_UNIT_COUNT,
+	TT_UNIT_RATIO
+};
 
 struct tt_bench_metric {
 	const char *key; /* in the programs' JSON and in ours */
@@ -60,6 +67,7 @@ struct tt_bench_spec {
 	int warmup;
 	int pairs;
 	int procs;
+	int connections; /* 0: the program does not ask */
 	double seconds;
 	double quick_seconds;
 };

@@ -166,7 +166,7 @@ static int print_json(struct tt_bench *b)
 	json_object_set_new(o, "pairs", json_integer(b->pairs));
 	json_object_set_new(o, "procs", json_integer(b->procs));
 	json_object_set_new(o, "seconds", figure(b->seconds));
-	if (!strcmp(b->spec->name, "idle"))
+	if (b->spec->connections)
 		json_object_set_new(o, "connections", json_integer(b->connections));
 	for (int i = 0; i < b->n_paths; i++)
 		json_array_append_new(results, path_json(b, &b->paths[i]));
@@ -208,6 +208,7 @@ void tt_bench_format(char *ret_text, size_t size_bytes, double value, enum tt_be
 					      : " B/s");
 		break;
 	case TT_UNIT_S: snprintf(ret_text, size_bytes, "%.2f s", value); break;
+	case TT_UNIT_RATIO: snprintf(ret_text, size_bytes, "%.2f", value); break;
 	case TT_UNIT_COUNT: snprintf(ret_text, size_bytes, "%.0f", value); break;
 	}
 }

@@ -45,6 +45,7 @@ class Home:
             if name not in ("TUTTI_BUILD", "TUTTI_SOURCE", "TUTTI_FUZZ_SECONDS"):
                 del os.environ[name]
         os.environ["XDG_RUNTIME_DIR"] = self.path
+        os.environ["TUTTI_CONFIG"] = ""  # not this user's own defaults
         return self
 
     def __exit__(self, *what):

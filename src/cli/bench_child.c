@@ -63,6 +63,8 @@ static void run_child(char *const argv[], const char *stats_file, int cpu, int o
 	}
 	if (stats_file)
 		setenv("TUTTI_STATS", stats_file, 1);
+	/* What is measured is what everybody gets. */
+	setenv("TUTTI_CONFIG", "", 1);
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out_fd, STDOUT_FILENO) < 0 ||
 	    dup2(err_fd, STDERR_FILENO) < 0)
 		_exit(127);

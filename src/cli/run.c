@@ -6,6 +6,7 @@
  */
 #include "base/shm.h"
 #include "cli_int.h"
+#include "config.h"
 #include "elf_int.h"
 #include "sock/side.h"
 #include "ulc/ctl.h"
@@ -14,6 +15,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
+#include <seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +23,13 @@
 #include <unistd.h>
 
 #define HELLO_TIMEOUT_MS 3000
-#define MAX_SPIN_USEC 1000000
 #define EXIT_NOT_RUNNABLE 126
 #define EXIT_NOT_FOUND 127
 
 struct options {
 	bool tcp; /* --path tcp */
 	bool stats;
+	bool strict;
 	uint32_t spin_usec; /* UINT32_MAX: adaptive */
 	char **program;
 };
@@ -41,28 +43,15 @@ static int usage(void)
 	     "                         comparison; auto (default): the best there is\n"
 	     "  --spin USEC            how long a receiver may spin before it sleeps; 0 never,\n"
 	     "                         default: as long as it has paid off lately\n"
-	     "  --stats                print counters on standard error at the end");
+	     "  --strict               a seccomp filter refuses io_uring also to those who enter\n"
+	     "                         the kernel by themselves; set-user-id programs that\n"
+	     "                         PROGRAM starts lose their privilege by it\n"
+	     "  --stats                print counters on standard error at the end\n\n"
+	     "Defaults come from tutti.conf(5), then from TUTTI_PATH and TUTTI_SPIN_USEC.");
 	return TT_EXIT_OK;
 }
 
 /* ---- options ---- */
-
-static bool parse_spin(const char *text, uint32_t *ret_usec)
-{
-	char *end;
-	unsigned long v;
-
-	if (!strcmp(text, "auto")) {
-		*ret_usec = UINT32_MAX;
-		return true;
-	}
-	errno = 0;
-	v = strtoul(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || v > MAX_SPIN_USEC)
-		return false;
-	*ret_usec = (uint32_t)v;
-	return true;
-}
 
 /* 0, or the exit status. */
 static int parse_path(const char *path, struct options *o)
@@ -87,6 +76,26 @@ static int not_here(const char *option)
 	return TT_EXIT_MISUSE;
 }
 
+/* What holds when the command line says nothing: the files, then the environment. */
+static int defaults(const char *program, struct options *o, char path[16])
+{
+	struct tt_run_config c = {.spin_usec = UINT32_MAX};
+	const char *env_path = getenv("TUTTI_PATH"), *spin = getenv("TUTTI_SPIN_USEC");
+	char why[PATH_MAX + 160];
+
+	if (!tt_run_config_read(program, &c, why, sizeof(why))) {
+		tt_cli_fail("run", why, "see tutti.conf(5)");
+		return TT_EXIT_MISUSE;
+	}
+	o->spin_usec = c.spin_usec;
+	o->stats = c.stats;
+	o->strict = c.strict;
+	if (spin && *spin && !tt_parse_spin(spin, &o->spin_usec))
+		return tt_cli_misuse("run", "bad TUTTI_SPIN_USEC", spin);
+	snprintf(path, 16, "%s", env_path && *env_path ? env_path : c.path[0] ? c.path : "auto");
+	return 0;
+}
+
 /* -1: run; else the exit status. */
 static int parse(int argc, char **argv, struct options *o)
 {
@@ -97,41 +106,40 @@ static int parse(int argc, char **argv, struct options *o)
 						{"strict", no_argument, NULL, 'S'},
 						{"mpi", no_argument, NULL, 'm'},
 						{NULL, 0, NULL, 0}};
-	const char *path = getenv("TUTTI_PATH"), *spin = getenv("TUTTI_SPIN_USEC");
+	const char *path = NULL, *spin = NULL;
+	bool stats = false, strict = false;
+	char path_default[16];
 	int opt, err;
 
-	o->spin_usec = UINT32_MAX;
-	if (spin && *spin && !parse_spin(spin, &o->spin_usec))
-		return tt_cli_misuse("run", "bad TUTTI_SPIN_USEC", spin);
-	if (!path || !*path)
-		path = "auto";
 	optind = 0;
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		switch (opt) {
 		case 'h': return usage();
 		case 'p': path = optarg; break;
-		case 's':
-			if (!parse_spin(optarg, &o->spin_usec))
-				return tt_cli_misuse("run",
-						     "--spin wants microseconds, at most a second",
-						     optarg);
-			break;
-		case 't': o->stats = true; break;
-		case 'S': return not_here("--strict");
+		case 's': spin = optarg; break;
+		case 't': stats = true; break;
+		case 'S': strict = true; break;
 		case 'm': return not_here("--mpi");
 		default:
 			return tt_cli_misuse("run", "unknown option, or one without its value",
 					     argv[optind - 1]);
 		}
 	}
-	err = parse_path(path, o);
-	if (err)
-		return err;
+	if (spin && !tt_parse_spin(spin, &o->spin_usec))
+		return tt_cli_misuse("run", "--spin wants microseconds, at most a second", spin);
 	if (optind >= argc)
 		return tt_cli_misuse("run", "which program?", NULL);
 	o->program = argv + optind;
-	return -1;
+	err = defaults(o->program[0], o, path_default);
+	if (err)
+		return err;
+	if (spin)
+		tt_parse_spin(spin, &o->spin_usec);
+	o->stats |= stats;
+	o->strict |= strict;
+	err = parse_path(path ? path : path_default, o);
+	return err ? err : -1;
 }
 
 /* ---- the environment ---- */
@@ -277,6 +285,27 @@ static bool accelerate(const struct options *o)
 	return true;
 }
 
+/*
+ * io_uring moves bytes past libc. The library refuses its set-up where libc is
+ * asked; this filter where the kernel is. It stays for all that the program
+ * starts, and costs set-user-id programs among them their privilege.
+ */
+static int forbid_io_uring(void)
+{
+	static const int calls[] = {SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter),
+				    SCMP_SYS(io_uring_register)};
+	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+	int err = filter ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls) && !err; i++)
+		err = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), calls[i], 0);
+	if (!err)
+		err = seccomp_load(filter);
+	if (filter)
+		seccomp_release(filter);
+	return err;
+}
+
 int tt_cmd_run(int argc, char **argv)
 {
 	static struct tt_program program;
@@ -294,6 +323,9 @@ int tt_cmd_run(int argc, char **argv)
 		set_preload(NULL);
 	} else if (!accelerate(&o)) {
 		set_preload(NULL);
+	} else if (o.strict && (err = forbid_io_uring()) < 0) {
+		return tt_cli_fail("run --strict", strerror(-err),
+				   "does this kernel have seccomp filters?");
 	}
 	/* Also when it looked hopeless: the kernel decides what can be run. */
 	execvp(o.program[0], o.program);

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include "config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_SPIN_USEC 1000000
+#define SYSTEM_FILE "/etc/tutti/tutti.conf"
+
+bool tt_parse_spin(const char *text, uint32_t *ret_usec)
+{
+	char *end;
+	unsigned long v;
+
+	if (!strcmp(text, "auto")) {
+		*ret_usec = UINT32_MAX;
+		return true;
+	}
+	errno = 0;
+	v = strtoul(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || v > MAX_SPIN_USEC)
+		return false;
+	*ret_usec = (uint32_t)v;
+	return true;
+}
+
+/* Of one file. Its lines about this program are kept apart: they win wherever they stand. */
+struct reading {
+	const char *program;
+	struct tt_run_config all;
+	struct {
+		bool path, spin, stats, strict;
+	} mine;
+	char why[128];
+};
+
+static bool parse_switch(const char *text, bool *ret)
+{
+	static const char *const yes[] = {"yes", "on", "true", "1"};
+	static const char *const no[] = {"no", "off", "false", "0"};
+
+	for (size_t i = 0; i < sizeof(yes) / sizeof(*yes); i++) {
+		if (!strcmp(text, yes[i]) || !strcmp(text, no[i])) {
+			*ret = !strcmp(text, yes[i]);
+			return true;
+		}
+	}
+	return false;
+}
+
+static int wrong(struct reading *r, const char *what, const char *word)
+{
+	if (!r->why[0])
+		snprintf(r->why, sizeof(r->why), "%s '%.60s'", what, word);
+	return 0;
+}
+
+static int take(void *user, const char *section, const char *key, const char *value)
+{
+	struct reading *r = user;
+	bool mine = false, ok;
+
+	if (!strncmp(section, "run ", 4)) {
+		const char *name = section + 4 + strspn(section + 4, " ");
+
+		mine = !strcmp(name, r->program);
+		if (!mine)
+			return 1;
+	} else if (strcmp(section, "run") != 0) {
+		return wrong(r, section[0] ? "no such section:" : "a key outside of a section:",
+			     section[0] ? section : key);
+	}
+	if (!strcmp(key, "path")) {
+		ok = strlen(value) < sizeof(r->all.path);
+		if (ok && (mine || !r->mine.path))
+			strcpy(r->all.path, value);
+		r->mine.path |= mine;
+	} else if (!strcmp(key, "spin")) {
+		uint32_t usec;
+
+		ok = tt_parse_spin(value, &usec);
+		if (ok && (mine || !r->mine.spin))
+			r->all.spin_usec = usec;
+		r->mine.spin |= mine;
+	} else if (!strcmp(key, "stats") || !strcmp(key, "strict")) {
+		bool stats = !strcmp(key, "stats"), on;
+
+		ok = parse_switch(value, &on);
+		if (ok && (mine || !(stats ? r->mine.stats : r->mine.strict)))
+			*(stats ? &r->all.stats : &r->all.strict) = on;
+		*(stats ? &r->mine.stats : &r->mine.strict) |= mine;
+	} else {
+		return wrong(r, "no such key:", key);
+	}
+	return ok ? 1 : wrong(r, "bad value:", value);
+}
+
+/* A file that is not there is no fault, unless it was asked for. */
+static bool read_file(const char *file, bool must, struct reading *r, char *ret_why, size_t bytes)
+{
+	int line;
+
+	if (!must && access(file, F_OK) < 0)
+		return true;
+	r->why[0] = '\0';
+	memset(&r->mine, 0, sizeof(r->mine));
+	line = ini_parse(file, take, r);
+	if (line < 0) {
+		snprintf(ret_why, bytes, "%s: cannot be read", file);
+		return false;
+	}
+	if (line > 0) {
+		snprintf(ret_why, bytes, "%s:%d: %s", file, line,
+			 r->why[0] ? r->why : "not KEY = VALUE");
+		return false;
+	}
+	return true;
+}
+
+bool tt_run_config_read(const char *program, struct tt_run_config *c, char *ret_why, size_t bytes)
+{
+	const char *slash = strrchr(program, '/'), *only = getenv("TUTTI_CONFIG");
+	struct reading r = {.program = slash ? slash + 1 : program, .all = *c};
+	const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	char file[PATH_MAX];
+	bool ok;
+
+	if (only) {
+		ok = !*only || read_file(only, true, &r, ret_why, bytes);
+	} else {
+		ok = read_file(SYSTEM_FILE, false, &r, ret_why, bytes);
+		file[0] = '\0';
+		if (base && *base)
+			snprintf(file, sizeof(file), "%s/tutti/tutti.conf", base);
+		else if (home && *home)
+			snprintf(file, sizeof(file), "%s/.config/tutti/tutti.conf", home);
+		if (ok && file[0])
+			ok = read_file(file, false, &r, ret_why, bytes);
+	}
+	if (ok)
+		*c = r.all;
+	return ok;
+}

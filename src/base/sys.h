@@ -38,6 +38,7 @@
 	X(ssize_t, tee, (int, int, size_t, unsigned int))                                          \
 	X(int, socket, (int, int, int))                                                            \
 	X(int, connect, (int, const struct sockaddr *, socklen_t))                                 \
+	X(int, accept, (int, struct sockaddr *, socklen_t *))                                      \
 	X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                                \
 	X(int, shutdown, (int, int))                                                               \
 	X(int, close, (int))                                                                       \

@@ -84,7 +84,7 @@ EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 		tt_next("execve", &next);
 	tt_sock_share_all();
 	if (tt_sock_active() && tt_sock_cannot_preload(path))
-		tt_sock_hand_over();
+		tt_sock_hand_over(false);
 	return next(path, argv, COMPLETE(envp));
 }
 
@@ -102,7 +102,7 @@ EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 		tt_next("execvpe", &next);
 	tt_sock_share_all();
 	if (tt_sock_active() && tt_sock_cannot_preload_in_path(file))
-		tt_sock_hand_over();
+		tt_sock_hand_over(false);
 	return next(file, argv, COMPLETE(envp));
 }
 

@@ -3,6 +3,7 @@
 #include "preload/preload_int.h"
 
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -66,6 +68,9 @@ EXPORT int accept4(int fd, struct sockaddr *sa, socklen_t *len, int flags)
 
 EXPORT int accept(int fd, struct sockaddr *sa, socklen_t *len)
 {
+	enter();
+	if (!tt_sock_active())
+		return tt_sys.accept(fd, sa, len);
 	return accept4(fd, sa, len, 0);
 }
 
@@ -168,6 +173,25 @@ EXPORT int ioctl(int fd, unsigned long req, ...)
 	return tt_sys.ioctl(fd, req, arg);
 }
 
+/* A filter that was written without us in mind. Those who only ask pass no filter. */
+EXPORT int prctl(int option, ...)
+{
+	static int (*next)(int, ...);
+	va_list ap;
+	unsigned long a[4];
+
+	enter();
+	va_start(ap, option);
+	for (int i = 0; i < 4; i++)
+		a[i] = va_arg(ap, unsigned long);
+	va_end(ap);
+	if (!next)
+		tt_next("prctl", &next);
+	if (option == PR_SET_SECCOMP && (a[0] == SECCOMP_MODE_STRICT || a[1]))
+		tt_sock_leave();
+	return next(option, a[0], a[1], a[2], a[3]);
+}
+
 EXPORT int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
 	enter();
@@ -198,6 +222,11 @@ EXPORT long syscall(long number, ...)
 		errno = ENOSYS;
 		return -1;
 	}
+	if ((number == SYS_seccomp &&
+	     (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2]))) ||
+	    (number == SYS_prctl && a[0] == PR_SET_SECCOMP &&
+	     (a[1] == SECCOMP_MODE_STRICT || a[2])))
+		tt_sock_leave();
 	if (number == SYS_close)
 		return close((int)a[0]);
 	if (number == SYS_close_range)

@@ -22,7 +22,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 	enter();
 	struct timespec ts = {timeout_ms / 1000, timeout_ms % 1000 * NS_PER_MS};
 
-	if (bad_poll(fds, n))
+	if (bad_poll(fds, n) || !tt_sock_active())
 		return tt_sys.poll(fds, n, timeout_ms);
 	return (int)FINISH(tt_sock_poll(fds, n, timeout_ms < 0 ? NULL : &ts, NULL));
 }
@@ -30,7 +30,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
 	enter();
-	if (bad_poll(fds, n))
+	if (bad_poll(fds, n) || !tt_sock_active())
 		return tt_sys.ppoll(fds, n, timeout, mask);
 	return (int)FINISH(tt_sock_poll(fds, n, timeout, mask));
 }
@@ -40,6 +40,8 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *tv)
 	enter();
 	struct timespec ts;
 
+	if (!tt_sock_active())
+		return tt_sys.select(n, r, w, x, tv);
 	if (tv && (tv->tv_sec < 0 || tv->tv_usec < 0))
 		return (int)finish(-EINVAL);
 	if (tv) {
@@ -53,6 +55,8 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec
 		   const sigset_t *mask)
 {
 	enter();
+	if (!tt_sock_active())
+		return tt_sys.pselect(n, r, w, x, timeout, mask);
 	if (bad_time(timeout))
 		return (int)finish(-EINVAL);
 	return (int)FINISH(tt_sock_select_left(n, r, w, x, timeout, mask, NULL));
@@ -88,7 +92,7 @@ EXPORT int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms
 	enter();
 	int64_t ns = timeout_ms < 0 ? INT64_MAX : timeout_ms * NS_PER_MS;
 
-	if (bad_pointer(evs))
+	if (bad_pointer(evs) || !tt_sock_active())
 		return tt_sys.epoll_wait(epfd, evs, max, timeout_ms);
 	return (int)FINISH(tt_sock_epoll_wait(epfd, evs, max, ns, NULL));
 }

@@ -294,7 +294,8 @@ static bool first_attach(struct tt_conn *c)
 		return false;
 	if (!e->attached) {
 		tt_exchange(&e->attached, 1); /* A0 */
-		if (tt_load_acquire(&e->rx_sleepers) || tt_load_acquire(&e->tx_sleepers)) {
+		if (tt_load_acquire(&e->rx_sleepers) || tt_load_acquire(&e->tx_sleepers) ||
+		    tt_conn_held_raw(e)) {
 			tt_store_release(&e->attached, 0u);
 			ok = false;
 		} else {

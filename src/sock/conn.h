@@ -214,6 +214,9 @@ void tt_conn_hint(struct tt_conn *c);
 /* Which of POLLIN.. hold now. want narrows what must be exact. */
 short tt_conn_poll(struct tt_conn *c, int fd, short want);
 
+/* Whether a process that left the side, and lives, has the connection. */
+bool tt_conn_held_raw(struct tt_entry *e);
+
 /* Locks with the recovery that a dead holder asks for. 0, or -EDEADLK inside a signal handler. */
 int tt_conn_lock_tx_of(struct tt_conn *c, struct tt_entry *e);
 int tt_conn_lock_rx_of(struct tt_conn *c, struct tt_entry *e);
@@ -283,6 +286,7 @@ struct tt_proc {
 	int side_fd;
 	uint32_t spin_usec; /* UINT32_MAX: adaptive */
 	int pid;
+	bool left; /* for good: everything passes through */
 };
 extern struct tt_proc tt_proc;
 

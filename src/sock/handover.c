@@ -145,6 +145,13 @@ static bool to_program(struct tt_conn *c, int fd, int pipe_end, char *buf)
 	return n > 0;
 }
 
+static bool hung_up(int pipe_end)
+{
+	struct pollfd p = {pipe_end, 0, 0};
+
+	return tt_sys.poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR));
+}
+
 static bool to_ring(struct tt_conn *c, int fd, int pipe_end, char *buf)
 {
 	ssize_t n = tt_sys.recv(pipe_end, buf, BUFFER, MSG_DONTWAIT);
@@ -161,7 +168,8 @@ static bool to_ring(struct tt_conn *c, int fd, int pipe_end, char *buf)
 			return false;
 		put += w > 0 ? w : 0;
 	}
-	if (n <= 0)
+	/* Closed is not shut down: others may have the connection, as after the kernel's close. */
+	if (n <= 0 && !hung_up(pipe_end))
 		tt_sock_shutdown(fd, SHUT_WR);
 	return n > 0;
 }
@@ -178,13 +186,13 @@ static void carry(struct tt_conn *c, int fd, int pipe_end)
 
 		if (n < 0 && n != -EINTR)
 			break;
+		/* When it has ended, what comes now is for others who have the connection. */
+		if (in && hung_up(pipe_end))
+			in = false;
 		if (in && p[0].revents)
 			in = to_program(c, fd, pipe_end, buf);
 		if (out && p[1].revents)
 			out = to_ring(c, fd, pipe_end, buf);
-		/* The program is gone: what comes for it is nobody's. */
-		if (!out && (p[1].revents & (POLLHUP | POLLERR)) && in)
-			break;
 	}
 }
 
@@ -206,43 +214,55 @@ struct handed {
 };
 static struct handed handed[MAX_HANDED];
 static int nhanded;
+static bool hand_all, too_many;
 
 static void replace(int fd, void *obj)
 {
 	struct tt_conn *c = obj;
 	int flags = tt_sys.fcntl(fd, F_GETFD);
 
-	if (!c->e || !tt_load_relaxed(&c->e->attached) || flags < 0 || (flags & FD_CLOEXEC))
+	if (!c->e || !tt_load_relaxed(&c->e->attached) || flags < 0 ||
+	    (!hand_all && (flags & FD_CLOEXEC)))
 		return;
 	for (int i = 0; i < nhanded; i++)
 		if (handed[i].conn == c)
 			return;
 	if (nhanded < MAX_HANDED)
 		handed[nhanded++] = (struct handed){c, fd, -1};
+	else
+		too_many = true;
 }
 
 static void put_in_place(int fd, void *obj)
 {
 	int flags = tt_sys.fcntl(fd, F_GETFD);
 
-	for (int i = 0; i < nhanded && flags >= 0 && !(flags & FD_CLOEXEC); i++)
+	if (flags < 0 || (!hand_all && (flags & FD_CLOEXEC)))
+		return;
+	for (int i = 0; i < nhanded; i++)
 		if (handed[i].conn == obj && handed[i].program_end >= 0)
-			tt_sys.dup2(handed[i].program_end, fd);
+			tt_sys.dup3(handed[i].program_end, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
 }
 
-void tt_sock_hand_over(void)
+bool tt_sock_hand_over(bool all)
 {
+	bool ok = true;
+
 	if (!tt_sock_active())
-		return;
+		return true;
 	nhanded = 0;
+	hand_all = all;
+	too_many = false;
 	tt_fd_each(TT_FD_CONN, replace);
 	for (int i = 0; i < nhanded; i++) {
 		struct handed *h = &handed[i];
 		int pair[2];
 
 		if (!tt_conn_ready(h->conn, h->fd) ||
-		    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+			ok = false;
 			continue;
+		}
 		pid_t child = tt_sys.fork();
 
 		if (child == 0) {
@@ -257,8 +277,10 @@ void tt_sock_hand_over(void)
 				;
 		} else {
 			tt_sys.close(pair[0]);
+			ok = false;
 		}
 	}
 	tt_fd_each(TT_FD_CONN, put_in_place);
-	/* From here on these numbers are Unix sockets; the exec is next. */
+	/* From here on these numbers are Unix sockets. */
+	return ok && !too_many;
 }

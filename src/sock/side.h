@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #define TT_SIDE_MAGIC 0x6564697374747574ull /* "tuttside" */
-#define TT_SIDE_VERSION 1u
+#define TT_SIDE_VERSION 2u
 #define TT_SIDE_ENTRIES 65536u
 #define TT_SIDE_BUCKETS 32768u
 
@@ -128,6 +128,7 @@ struct tt_entry {
 	uint32_t rd_shut, wr_shut;		 /* our own shutdown() */
 	uint32_t wakes, kicks;
 	uint32_t attached;
+	int32_t raw_pid; /* this process uses the shadow without us, see leave.c */
 	/*
 	 * Rung by the daemon when it grants: a sleeper stores its bell, fences,
 	 * looks at grant (G1); the daemon stores grant, fences, looks here (G0).

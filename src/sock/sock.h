@@ -42,7 +42,7 @@ static inline void tt_sock_touch(void)
 
 static inline bool tt_sock_active(void)
 {
-	return tt_load_relaxed(&tt_proc.mem) != NULL;
+	return tt_load_relaxed(&tt_proc.mem) != NULL && !tt_load_relaxed(&tt_proc.left);
 }
 
 /* ---- descriptors (files.c) ---- */
@@ -72,8 +72,16 @@ void tt_sock_share_all(void);
 /* Whether executing path (file, looked for in PATH) leaves the library behind. */
 bool tt_sock_cannot_preload(const char *path);
 bool tt_sock_cannot_preload_in_path(const char *file);
-/* Just before such an exec: inherited connections go on through a process that stays. */
-void tt_sock_hand_over(void);
+/*
+ * Just before such an exec: inherited connections go on through a process that
+ * stays. all: those too that are closed on exec. False: one could not be.
+ */
+bool tt_sock_hand_over(bool all);
+
+/* ---- sandboxes (leave.c) ---- */
+
+/* The process is about to take a seccomp filter: nothing but its own calls from now on. */
+void tt_sock_leave(void);
 
 int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t len);
 int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len);

@@ -2,6 +2,11 @@
 /* One connection, several processes; descriptors that are passed on. */
 #include "battery.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
 #include <sys/syscall.h>
 
 /* b answers each message by the same, until the end. */
@@ -433,6 +438,66 @@ static void pidfd_getfd_a(struct t *t)
 	T(close(t->fd));
 }
 
+/* Reads and writes, and ends; every other system call kills. As sshd's child does it. */
+static void sandbox(void)
+{
+	static const int allowed[] = {SYS_read, SYS_write, SYS_close, SYS_exit, SYS_exit_group};
+	struct sock_filter f[16];
+	struct sock_fprog prog = {0, f};
+
+	f[prog.len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+						     offsetof(struct seccomp_data, nr));
+	for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed); i++) {
+		f[prog.len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+							     (unsigned int)allowed[i], 0, 1);
+		f[prog.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	}
+	f[prog.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		_exit(99);
+}
+
+/* A sandboxed child talks, then its parent goes on with the same connection. */
+static void sandboxed_a(struct t *t)
+{
+	char buf[100] = "";
+	pid_t child = fork();
+	int status = -1;
+
+	if (child == 0) {
+		sandbox();
+		for (int i = 0; i < 20; i++)
+			if (write(t->fd, "jail", 4) != 4 || read(t->fd, buf, 100) != 4)
+				_exit(98);
+		_exit(7);
+	}
+	waitpid(child, &status, 0);
+	t_log(t, "child: %s %d", WIFEXITED(status) ? "exit" : "signal",
+	      WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+	for (int i = 0; i < 20; i++)
+		if (write(t->fd, "free", 4) != 4 || read(t->fd, buf, 100) != 4)
+			t_log(t, "round %d: %s", i, t_errno(errno));
+	t_log(t, "%.4s", buf);
+	t_sync(t);
+	T(shutdown(t->fd, SHUT_WR));
+	t_recv_all(t, t->fd, 1000000, 5000);
+	T(read(t->fd, buf, 100));
+}
+
+static void sandboxed_b(struct t *t)
+{
+	char buf[4];
+
+	for (int i = 0; i < 40; i++)
+		if (recv(t->fd, buf, 4, MSG_WAITALL) != 4 || write(t->fd, buf, 4) != 4)
+			t_log(t, "round %d: %s", i, t_errno(errno));
+	t_sync(t);
+	T(read(t->fd, buf, 4));
+	t_send_all(t, t->fd, 1000000, 7000, 1);
+	T(close(t->fd));
+}
+
 const struct t_case t_fork_cases[] = {
 	{"fork.child_uses", child_uses_a, echo_b, T_NO_THREAD | T_FAMILIES, NULL},
 	{"fork.both_use", both_use_a, echo_b, T_NO_THREAD, NULL},
@@ -449,5 +514,6 @@ const struct t_case t_fork_cases[] = {
 	{"fork.passed", passed_a, passed_b, T_NO_THREAD | T_RAW, NULL},
 	{"fork.passed_in_flight", passed_in_flight, NULL, T_SOLO, NULL},
 	{"fork.pidfd_getfd", pidfd_getfd_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.sandboxed", sandboxed_a, sandboxed_b, T_FAMILIES, NULL},
 	{NULL, NULL, NULL, 0, NULL},
 };

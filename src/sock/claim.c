@@ -342,6 +342,7 @@ static void take_over_state(struct tt_conn *c, int fd)
 	}
 	if (fl >= 0 && (fl & O_ASYNC))
 		tt_conn_want_kicks(c, true);
+	tt_conn_take_buffer_sizes(c, fd);
 }
 
 void tt_conn_want_kicks(struct tt_conn *c, bool on)

@@ -192,6 +192,10 @@ int tt_conn_tcp_state(int fd);
 void tt_conn_check_shadow(struct tt_conn *c, int fd);
 /* Drops kick bytes that wait on the shadow. rx_lock held. */
 void tt_conn_drop_kicks(struct tt_conn *c, int fd);
+/* SO_SNDBUF and SO_RCVBUF, if somebody set them, bound what lies unread on the ring too. */
+void tt_conn_take_buffer_sizes(struct tt_conn *c, int fd);
+/* Whether a sender may expect progress by the ring. tx_lock held. */
+bool tt_conn_writable(struct tt_conn *c);
 /* What a kernel would report of e->reset: ECONNRESET, or EPIPE after the peer's shutdown. */
 int tt_conn_reset_error(const struct tt_conn *c);
 /* The peer broke the protocol: end the connection as a reset would. */

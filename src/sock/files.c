@@ -313,6 +313,10 @@ int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t l
 
 	if (ret < 0 || !c || !c->e || level != SOL_SOCKET)
 		return ret;
+	if ((name == SO_SNDBUF || name == SO_RCVBUF || name == SO_SNDBUFFORCE ||
+	     name == SO_RCVBUFFORCE) &&
+	    c->mode == TT_CONN_ATTACHED)
+		tt_conn_take_buffer_sizes(c, fd);
 	if (name == SO_RCVTIMEO)
 		c->e->rcvtimeo_ns = timeval_ns(val, len);
 	else if (name == SO_SNDTIMEO)

@@ -59,7 +59,8 @@ void tt_sock_leave(void)
 	tt_fd_each(TT_FD_CONN, hold_raw);
 	tt_fdtab_unlock();
 	if (!tt_sock_hand_over(true)) {
-		tt_log(TT_LOG_WARN, "a connection could not be handed over before a seccomp filter");
+		tt_log(TT_LOG_WARN,
+		       "a connection could not be handed over before a seccomp filter");
 		return;
 	}
 	tt_fdtab_lock();

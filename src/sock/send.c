@@ -214,12 +214,95 @@ static void count_sent(struct tt_conn *c, size_t n)
 	tt_count(&c->mem->totals.ring_tx_bytes, n);
 }
 
+/*
+ * A program that sets its buffers small limits what may lie unread, and so what
+ * can be lost and how late a message may come. The kernel's measure counts its
+ * own overhead in; ours are bytes.
+ */
+#define SNDBUF_DEFAULT (2500u << 10)
+#define RCVBUF_DEFAULT (128u << 10)
+#define RCVBUF_MIN 2304u
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72 /* Linux 5.16 */
+#endif
+#define SNDBUF_LOCKED 1
+#define RCVBUF_LOCKED 2
+
+static uint32_t buffer_size(int fd, int name)
+{
+	int v = 0;
+	socklen_t len = sizeof(v);
+
+	return tt_sys.getsockopt(fd, SOL_SOCKET, name, &v, &len) == 0 && v > 0 ? (uint32_t)v : 0;
+}
+
+void tt_conn_take_buffer_sizes(struct tt_conn *c, int fd)
+{
+	uint32_t locks = buffer_size(fd, SO_BUF_LOCK);
+
+	if (locks & SNDBUF_LOCKED)
+		tt_store_relaxed(&c->e->sndbuf, buffer_size(fd, SO_SNDBUF));
+	if (locks & RCVBUF_LOCKED) {
+		c->e->rcvbuf = buffer_size(fd, SO_RCVBUF);
+		tt_store_relaxed(&c->st.tx->rcvbuf, c->e->rcvbuf);
+		tt_fetch_or(&c->st.tx->flags, TT_STREAM_RCVBUF);
+	}
+}
+
+static inline bool bounded(struct tt_conn *c)
+{
+	return tt_load_relaxed(&c->e->sndbuf) ||
+	       (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_RCVBUF);
+}
+
+/* tx_lock held: how much more may lie unread, and of how much; -EPROTO. */
+static int allowance(struct tt_conn *c, uint64_t *ret_more, uint64_t *ret_limit)
+{
+	struct tt_entry *e = c->e;
+	uint64_t snd = e->sndbuf ? e->sndbuf : SNDBUF_DEFAULT, rcv = RCVBUF_DEFAULT, unread = 0;
+
+	if (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_RCVBUF) {
+		rcv = tt_load_relaxed(&c->st.rx->rcvbuf);
+		if (rcv < RCVBUF_MIN)
+			rcv = RCVBUF_MIN;
+	}
+	if (!(tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_TIGHT))
+		tt_fetch_or(&c->st.tx->flags, TT_STREAM_TIGHT);
+	int err = tt_stream_unread(&c->st, &e->tx, &unread);
+
+	*ret_limit = snd + rcv;
+	*ret_more = unread < snd + rcv ? snd + rcv - unread : 0;
+	return err;
+}
+
+bool tt_conn_writable(struct tt_conn *c)
+{
+	uint64_t more, limit;
+
+	if (bounded(c) && allowance(c, &more, &limit) == 0 && more < limit / 2)
+		return false;
+	return tt_stream_writable(&c->st, &c->e->tx);
+}
+
 /* tx_lock held, route is the ring. Bytes put, or -EAGAIN, -EPROTO. */
 static ssize_t ring_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
 			 size_t skip)
 {
 	struct tt_entry *e = c->e;
+	struct iovec part[TT_IOV_AT_ONCE];
 	size_t n = 0;
+
+	if (bounded(c)) {
+		uint64_t more, limit;
+
+		if (allowance(c, &more, &limit) < 0)
+			return -EPROTO;
+		if (more == 0)
+			return -EAGAIN;
+		iovcnt = tt_iov_slice(iov, iovcnt, skip, more, part);
+		iov = part;
+		skip = 0;
+	}
 	int err = tt_stream_send(&c->st, &e->tx, iov, iovcnt, skip, &n);
 
 	if (err < 0)
@@ -426,7 +509,8 @@ ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, 
 	struct tt_entry *e = tt_load_relaxed(&c->e);
 	size_t done;
 
-	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || n == 0 || tt_want_check(c))
+	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || n == 0 || tt_want_check(c) ||
+	    bounded(c))
 		return -1;
 	if (tt_conn_lock_tx_of(c, e) != 0)
 		return -1;

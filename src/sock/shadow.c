@@ -296,7 +296,7 @@ static short poll_tx(struct tt_conn *c, int fd)
 
 	if (tt_conn_lock_tx(c) == 0) {
 		if (c->e->tx_route == TT_ROUTE_RING) {
-			ok = tt_stream_writable(&c->st, &c->e->tx);
+			ok = tt_conn_writable(c);
 			if (!ok)
 				tt_conn_leave_full_ring(c, fd);
 		}

@@ -97,6 +97,7 @@ struct tt_entry {
 	/* Of the open file, shared by all its descriptors; as last set or seen. */
 	uint32_t nonblock;
 	uint32_t rcvlowat;		  /* 0: 1 */
+	uint32_t sndbuf, rcvbuf;	  /* 0: nobody set them */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 
 	_Alignas(TT_CACHE_LINE) struct sockaddr_storage_small {

@@ -347,7 +347,7 @@ static bool tx_news(struct tt_conn *c)
 		return true;
 	if (tt_conn_lock_tx(c) < 0)
 		return true;
-	bool ok = tt_stream_writable(&c->st, &e->tx);
+	bool ok = tt_conn_writable(c);
 
 	tt_conn_unlock_tx(c);
 	return ok;

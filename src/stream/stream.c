@@ -537,7 +537,8 @@ static int recv_flat(struct tt_stream *s, struct tt_stream_rx *r, char *buf, siz
 static inline bool room_matters(const struct tt_stream *s, const struct tt_stream_rx *r,
 				uint64_t head_before)
 {
-	return r->tail_seen - head_before > store_size(s, r->store) / 4;
+	return (tt_load_relaxed(&s->rx->flags) & TT_STREAM_TIGHT) ||
+	       r->tail_seen - head_before > store_size(s, r->store) / 4;
 }
 
 int tt_stream_recv1(struct tt_stream *s, struct tt_stream_rx *r, void *buf, size_t bytes, bool peek,

@@ -56,6 +56,8 @@ enum {
 	TT_STREAM_HINT = 8,  /* the sender's process closed or ended: ask the shadow */
 	TT_STREAM_HALF = 16, /* as FIN, but the shadow was not shut down with it */
 	TT_STREAM_ENDED = TT_STREAM_FIN | TT_STREAM_HALF,
+	TT_STREAM_RCVBUF = 32, /* of the one who reads the other direction: see rcvbuf */
+	TT_STREAM_TIGHT = 64,  /* the sender keeps below a limit: all room that is made matters */
 };
 
 /* A window of a channel that carries streams. Written by the peer, all but line 3. */
@@ -74,7 +76,8 @@ struct tt_stream_window {
 
 	/* line 2: peer as receiver of the other direction */
 	_Alignas(TT_CACHE_LINE) uint64_t head;
-	uint32_t reserved2[14];
+	uint32_t rcvbuf; /* the most that it wants to lie unread; with TT_STREAM_RCVBUF */
+	uint32_t reserved2[13];
 
 	/* line 3: the lease both write */
 	_Alignas(TT_CACHE_LINE) uint32_t lease;

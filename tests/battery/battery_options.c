@@ -320,6 +320,53 @@ static void dup_over(struct t *t)
 	TD(buf, read(fd2, buf, 100));
 }
 
+/* Small buffers bound what a sender may put before it must wait. */
+static void small_buffers(struct t *t)
+{
+	int n = 4096;
+
+	setsockopt(t->fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof(n));
+	setsockopt(t->fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof(n));
+}
+
+static void buffers_a(struct t *t)
+{
+	char *buf = calloc(1, 1u << 20);
+	size_t sent = 0;
+	ssize_t r;
+
+	small_buffers(t);
+	t_sync(t);
+	while ((r = send(t->fd, buf, 1u << 20, MSG_DONTWAIT)) > 0)
+		sent += (size_t)r;
+	t_log(t, "%s before %s", sent < 65536 ? "less than 64 KiB" : "much", t_errno(errno));
+	t_poll(t, t->fd, POLLOUT, 0);
+	t_tell(t, (int)sent);
+	t_poll(t, t->fd, POLLOUT, 5000);
+	t_send_all(t, t->fd, 3000000, 50000, 5);
+	t_sync(t);
+	free(buf);
+}
+
+static void buffers_b(struct t *t)
+{
+	char buf[1000];
+	int first;
+
+	small_buffers(t);
+	t_sync(t);
+	first = t_hear(t);
+	while (first > 0) {
+		ssize_t r = read(t->fd, buf, first < 1000 ? (size_t)first : 1000);
+
+		if (r <= 0)
+			break;
+		first -= (int)r;
+	}
+	t_recv_all(t, t->fd, 3000000, 1000);
+	t_sync(t);
+}
+
 const struct t_case t_options_cases[] = {
 	{"options.plain", plain, NULL, T_SOLO | T_FAMILIES, NULL},
 	{"options.buffers", buffers, NULL, T_SOLO, NULL},
@@ -333,5 +380,6 @@ const struct t_case t_options_cases[] = {
 	{"options.numbers", numbers, NULL, T_SOLO, NULL},
 	{"options.dups", dups, NULL, T_SOLO, NULL},
 	{"options.dup_over", dup_over, NULL, T_SOLO, NULL},
+	{"options.small_buffers", buffers_a, buffers_b, T_FAMILIES, NULL},
 	{NULL, NULL, NULL, 0, NULL},
 };

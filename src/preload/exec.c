@@ -8,6 +8,9 @@
 #include "preload/preload_int.h"
 
 #include <alloca.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -137,6 +140,57 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 	return next(pid, file, fa, at, argv, COMPLETE(envp));
 }
 
+/* ---- a fork by another name ---- */
+
+struct started {
+	int (*fn)(void *);
+	void *arg;
+};
+
+static int start_child(void *arg)
+{
+	struct started s = *(struct started *)arg;
+
+	tt_sock_fork_child();
+	return s.fn(s.arg);
+}
+
+/* Without CLONE_VM it is a fork: pthread_atfork's handlers do not hear of it. */
+EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	static int (*next)(int (*)(void *), void *, int, void *, ...);
+	struct started s = {fn, arg};
+	void *more[3];
+	va_list ap;
+
+	enter();
+	if (!next)
+		tt_next("clone", &next);
+	va_start(ap, arg);
+	for (int i = 0; i < 3; i++)
+		more[i] = va_arg(ap, void *);
+	va_end(ap);
+	if ((flags & CLONE_VM) || !fn)
+		return next(fn, stack, flags, arg, more[0], more[1], more[2]);
+	tt_sock_fork_prepare();
+	int pid = next(start_child, stack, flags, &s, more[0], more[1], more[2]);
+
+	tt_sock_fork_parent();
+	return pid;
+}
+
+long tt_preload_raw_fork(long number, const long a[6])
+{
+	tt_sock_fork_prepare();
+	long pid = tt_sys.syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+
+	if (pid == 0)
+		tt_sock_fork_child();
+	else
+		tt_sock_fork_parent();
+	return pid;
+}
+
 EXPORT int system(const char *command)
 {
 	static int (*next)(const char *);
@@ -210,21 +264,33 @@ EXPORT int execle(const char *path, const char *arg, ...)
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	static int (*next)(int, char *const[], char *const[]);
+	char path[32];
 
 	enter();
 	if (!next)
 		tt_next("fexecve", &next);
 	tt_sock_share_all();
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (tt_sock_active() && tt_sock_cannot_preload(path))
+		tt_sock_hand_over(false);
 	return next(fd, argv, COMPLETE(envp));
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
 	static int (*next)(int, const char *, char *const[], char *const[], int);
+	char from[PATH_MAX + 32];
 
 	enter();
 	if (!next)
 		tt_next("execveat", &next);
 	tt_sock_share_all();
+	if (dirfd == AT_FDCWD || path[0] == '/')
+		snprintf(from, sizeof(from), "%s", path);
+	else
+		snprintf(from, sizeof(from), "/proc/self/fd/%d%s%s", dirfd, path[0] ? "/" : "",
+			 path);
+	if (tt_sock_active() && tt_sock_cannot_preload(from))
+		tt_sock_hand_over(false);
 	return next(dirfd, path, argv, COMPLETE(envp), flags);
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -204,6 +205,24 @@ EXPORT int setsockopt(int fd, int level, int name, const void *val, socklen_t le
 	return (int)FINISH(tt_sock_setsockopt(fd, level, name, val, len));
 }
 
+/* A child with memory of its own, which goes on where its parent is. */
+static bool is_fork(long number, const long a[6])
+{
+#ifdef SYS_fork
+	if (number == SYS_fork)
+		return true;
+#endif
+	if (number == SYS_clone)
+		return !(a[0] & CLONE_VM) && !a[1];
+	if (number == SYS_clone3 && !bad_pointer((const void *)(uintptr_t)a[0])) {
+		const uint64_t *args =
+			(const uint64_t *)(uintptr_t)a[0]; /* flags; stack is the sixth */
+
+		return (size_t)a[1] >= 64 && !(args[0] & CLONE_VM) && !args[5];
+	}
+	return false;
+}
+
 /*
  * io_uring moves bytes past libc: programs are told that the kernel lacks it,
  * as container engines tell them, and take their other way.
@@ -227,6 +246,8 @@ EXPORT long syscall(long number, ...)
 	    (number == SYS_prctl && a[0] == PR_SET_SECCOMP &&
 	     (a[1] == SECCOMP_MODE_STRICT || a[2])))
 		tt_sock_leave();
+	if (is_fork(number, a))
+		return tt_preload_raw_fork(number, a);
 	if (number == SYS_close)
 		return close((int)a[0]);
 	if (number == SYS_close_range)

@@ -14,6 +14,8 @@ extern bool tt_preload_ready;
 void tt_preload_init(void);
 /* Remembers what exec.c puts back into cleared environments. */
 void tt_preload_keep_environment(void);
+/* syscall() of a number that forks. */
+long tt_preload_raw_fork(long number, const long a[6]);
 /* Writes the next definition of name to the function pointer at ret_fn. */
 void tt_next(const char *name, void *ret_fn);
 

@@ -115,6 +115,45 @@ static void inetd_empty_environment_a(struct t *t)
 	t_wait_child(t, pid);
 }
 
+/* A program that cannot be preloaded, by exec in a child of this kind. */
+static void inetd_static(struct t *t, pid_t (*start)(void), bool by_descriptor)
+{
+	char *const argv[] = {(char *)"static_cat", NULL};
+	char path[4096];
+	int n = snprintf(path, sizeof(path), "%s", t->self), program;
+	pid_t pid;
+
+	while (n > 0 && path[n - 1] != '/')
+		n--;
+	snprintf(path + n, sizeof(path) - (size_t)n, "static_cat");
+	program = open(path, O_RDONLY | O_CLOEXEC);
+	pid = start();
+	if (pid == 0) {
+		dup2(t->fd, 0);
+		dup2(t->fd, 1);
+		close(t->fd);
+		if (by_descriptor)
+			fexecve(program, argv, environ);
+		else
+			execv(path, argv);
+		_exit(127);
+	}
+	close(t->fd);
+	close(program);
+	t_sync(t);
+	t_wait_child(t, pid);
+}
+
+static void inetd_static_a(struct t *t)
+{
+	inetd_static(t, fork, false);
+}
+
+static void inetd_static_fd_a(struct t *t)
+{
+	inetd_static(t, fork, true);
+}
+
 static void spawn_a(struct t *t)
 {
 	posix_spawn_file_actions_t actions;
@@ -264,6 +303,8 @@ const struct t_case t_exec_cases[] = {
 	{"exec.inetd", inetd_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_vfork", inetd_vfork_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_empty_environment", inetd_empty_environment_a, client_b, T_NO_THREAD, NULL},
+	{"exec.inetd_static", inetd_static_a, client_b, T_NO_THREAD, NULL},
+	{"exec.inetd_static_fd", inetd_static_fd_a, client_b, T_NO_THREAD, NULL},
 	{"exec.spawn", spawn_a, client_b, T_NO_THREAD, NULL},
 	{"exec.shell", shell_a, client_b, T_NO_THREAD, NULL},
 	{"exec.cloexec", cloexec_a, cloexec_b, T_NO_THREAD, NULL},

@@ -4,6 +4,7 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -42,16 +43,53 @@ static pid_t child(struct t *t, char role)
 	return 0;
 }
 
-static void child_uses_a(struct t *t)
+static void child_uses(struct t *t, pid_t pid)
 {
-	pid_t pid = child(t, 'c');
-
 	if (!pid) {
 		ask(t, "from the child");
 		ask(t, "again");
 		_exit(0);
 	}
 	t_wait_child(t, pid);
+	ask(t, "from the parent");
+	T(close(t->fd));
+}
+
+static void child_uses_a(struct t *t)
+{
+	child_uses(t, child(t, 'c'));
+}
+
+/* A fork that pthread_atfork does not see. */
+static void raw_clone_a(struct t *t)
+{
+	pid_t pid = (pid_t)syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
+
+	if (!pid) {
+		close(t->sync_fd);
+		t->role = 'c';
+	}
+	child_uses(t, pid);
+}
+
+static int cloned(void *arg)
+{
+	struct t *t = arg;
+
+	close(t->sync_fd);
+	t->role = 'c';
+	ask(t, "from the child");
+	ask(t, "again");
+	_exit(0);
+}
+
+static void clone_a(struct t *t)
+{
+	char *stack = malloc(1u << 20);
+	pid_t pid = clone(cloned, stack + (1u << 20), SIGCHLD, t);
+
+	t_wait_child(t, pid);
+	free(stack);
 	ask(t, "from the parent");
 	T(close(t->fd));
 }
@@ -500,6 +538,8 @@ static void sandboxed_b(struct t *t)
 
 const struct t_case t_fork_cases[] = {
 	{"fork.child_uses", child_uses_a, echo_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"fork.clone", clone_a, echo_b, T_NO_THREAD, NULL},
+	{"fork.raw_clone", raw_clone_a, echo_b, T_NO_THREAD, NULL},
 	{"fork.both_use", both_use_a, echo_b, T_NO_THREAD, NULL},
 	{"fork.split_work", split_work_a, echo_b, T_NO_THREAD, NULL},
 	{"fork.parent_closes", parent_closes_a, echo_b, T_NO_THREAD, NULL},

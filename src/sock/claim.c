@@ -387,6 +387,7 @@ bool tt_conn_attach(struct tt_conn *c, int fd)
 	if (now) {
 		take_over_state(c, fd);
 		tt_eset_conn_attached(c, fd);
+		tt_conn_count_from_here(c, fd);
 		/* From here on the peer may send by the ring. */
 		tt_store_release(&c->st.tx->wait.attached, 1u);
 		tt_log(TT_LOG_DEBUG, "fd %d: attached, link %u slot %u", fd, c->st.link->id,

@@ -296,6 +296,7 @@ int tt_conn_lock_rx_of(struct tt_conn *c, struct tt_entry *e)
 
 	if (err != -EOWNERDEAD)
 		return err;
+	e->tcp_pos_known = 0; /* it may have read and not counted */
 	if (c->e == e && c->mode == TT_CONN_ATTACHED) {
 		tt_stream_rx_recover(&c->st, &e->rx);
 		tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait);

@@ -215,6 +215,13 @@ void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why);
 bool tt_conn_leave_full_ring(struct tt_conn *c, int fd);
 /* The peer's next call shall ask the kernel (we close or end). */
 void tt_conn_hint(struct tt_conn *c);
+/*
+ * From here on what is read by TCP is counted. The kernel's own count would not
+ * do later: when a connection has ended it may hold a FIN as if it were a byte.
+ */
+void tt_conn_count_from_here(struct tt_conn *c, int fd);
+/* Whether the peer has shut down, as far as a kernel would have told by now. */
+bool tt_conn_rx_ended(struct tt_conn *c, int fd);
 /* Which of POLLIN.. hold now. want narrows what must be exact. */
 short tt_conn_poll(struct tt_conn *c, int fd, short want);
 

@@ -42,7 +42,9 @@ static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_ove
 	uint64_t up = tt_load_acquire(&c->st.rx->up_pos), pos;
 
 	*ret_over = 0;
-	if (!tcp_position(fd, &pos))
+	if (e->tcp_pos_known)
+		pos = e->tcp_pos;
+	else if (!tcp_position(fd, &pos))
 		return -EPROTO;
 	if (pos > up) {
 		uint64_t over = pos - up;
@@ -59,6 +61,35 @@ static int learn_up(struct tt_conn *c, int fd, size_t just_read, size_t *ret_ove
 	if (!e->up_left)
 		tt_store_release(&e->rx_route, TT_ROUTE_RING);
 	return 0;
+}
+
+void tt_conn_count_from_here(struct tt_conn *c, int fd)
+{
+	struct tt_entry *e = c->e;
+
+	if (tt_conn_lock_rx(c) < 0)
+		return;
+	if (!e->tcp_pos_known && e->rx_route == TT_ROUTE_TCP && !e->up_known)
+		e->tcp_pos_known = tcp_position(fd, &e->tcp_pos);
+	tt_conn_unlock_rx(c);
+}
+
+bool tt_conn_rx_ended(struct tt_conn *c, int fd)
+{
+	struct tt_entry *e = c->e;
+	uint32_t flags = tt_load_acquire(&c->st.rx->flags);
+	uint32_t route = tt_load_acquire(&e->rx_route);
+	int arrived = 0;
+
+	/* What the peer sent by TCP has its end there too. */
+	if (!(flags & TT_STREAM_ENDED) || (flags & TT_STREAM_DOWN))
+		return false;
+	if (route == TT_ROUTE_RING)
+		return true;
+	/* The ring follows, and in it the end; but not before all that comes by TCP is here. */
+	return route == TT_ROUTE_TCP && tt_load_relaxed(&e->up_known) &&
+	       tt_sys.ioctl(fd, FIONREAD, &arrived) == 0 &&
+	       (uint64_t)arrived >= tt_load_relaxed(&e->up_left);
 }
 
 void tt_sock_note_up(struct tt_conn *c, int fd)
@@ -113,6 +144,9 @@ static ssize_t recv_before_ring(struct tt_conn *c, int fd, const struct iovec *i
 	bool bounded = e->up_known;
 	ssize_t n = kernel_recv(c, fd, iov, iovcnt, skip, bounded ? e->up_left : SSIZE_MAX,
 				flags | MSG_DONTWAIT);
+
+	if (n > 0 && !(flags & MSG_PEEK))
+		e->tcp_pos += (uint64_t)n;
 
 	/* The peer went over and ended after we looked: the end is not here but in the ring. */
 	if (n <= 0 && n != -EAGAIN && !bounded && tt_load_acquire(&e->attached)) {

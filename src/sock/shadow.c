@@ -249,7 +249,7 @@ int tt_sock_shutdown(int fd, int how)
 	if (ring && (tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_HALF)) {
 		tt_conn_check_shadow(c, fd);
 		/* Both ways have ended: the connection is none any more. */
-		if (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_ENDED) {
+		if (tt_conn_rx_ended(c, fd)) {
 			shut_shadow(c, fd);
 			return -ENOTCONN;
 		}
@@ -350,7 +350,8 @@ short tt_conn_poll(struct tt_conn *c, int fd, short want)
 	}
 	if (tx != TT_ROUTE_RING)
 		ask |= out;
-	if ((flags & TT_STREAM_ENDED) || (shadow & TT_SHADOW_FIN) || e->rd_shut) {
+	/* A FIN on the shadow lies behind what came by TCP; what is in the ring came before it. */
+	if (tt_conn_rx_ended(c, fd) || (shadow & TT_SHADOW_FIN) || e->rd_shut) {
 		ev |= in | POLLRDHUP;
 		/* Both ways are closed: the shadow may not know it yet. */
 		if (tt_load_relaxed(&e->wr_shut))

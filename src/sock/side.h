@@ -119,8 +119,9 @@ struct tt_entry {
 	uint32_t rx_route;
 	uint32_t kicks_dropped;
 	struct tt_stream_rx rx;
+	uint64_t tcp_pos; /* bytes read by TCP since the connection began; with tcp_pos_known */
 	uint64_t up_left; /* bytes that still come by TCP before the ring's */
-	uint32_t up_known;
+	uint32_t up_known, tcp_pos_known;
 	uint32_t rx_sleepers;
 	uint64_t rx_bytes, rx_tcp_bytes, rx_sleeps, rx_spins;
 

@@ -137,6 +137,60 @@ static void half_bulk_b(struct t *t)
 	T(close(t->fd));
 }
 
+/*
+ * The end must not be seen before the bytes: who gets POLLHUP and a read that does not fill its
+ * buffer may stop there, as libuv does. The other side writes until nothing goes any more, shuts
+ * down, and only then is read.
+ */
+static void behind_backlog_a(struct t *t)
+{
+	char *buf = malloc(65536);
+	uint64_t got = 0, total;
+	bool wrong = false;
+	ssize_t r = 0;
+
+	T(shutdown(t->fd, SHUT_WR));
+	t_sync(t);
+	total = (uint64_t)(unsigned)t_hear(t);
+	t_nonblock(t->fd, true);
+	for (;;) {
+		struct pollfd p = {t->fd, POLLIN | POLLRDHUP, 0};
+
+		if (poll(&p, 1, 5000) != 1)
+			break;
+		r = read(t->fd, buf, 65536);
+		if (r > 0) {
+			wrong = wrong || !t_same(buf, (size_t)r, got, 3);
+			got += (uint64_t)r;
+		}
+		if (r == 0 || (r < 0 && errno != EAGAIN) || (r < 65536 && (p.revents & POLLHUP)))
+			break;
+	}
+	t_log(t, "%s, %s", got == total ? "all" : "a part", wrong ? "changed" : "as it was");
+	free(buf);
+}
+
+static void behind_backlog_b(struct t *t)
+{
+	char *buf = malloc(16384);
+	uint64_t sent = 0;
+	ssize_t r;
+
+	for (;;) {
+		t_fill(buf, 16384, sent, 3);
+		r = send(t->fd, buf, 16384, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (r <= 0)
+			break;
+		sent += (uint64_t)r;
+	}
+	T(shutdown(t->fd, SHUT_WR));
+	t_sync(t);
+	t_tell(t, (int)sent);
+	free(buf);
+	t_poll(t, t->fd, POLLIN | POLLRDHUP, 1000);
+	t_nap_ms(100);
+}
+
 /* Closed after a half-close, with bytes of the other side read or unread. */
 static void half_close(struct t *t, size_t take)
 {
@@ -722,6 +776,7 @@ const struct t_case t_close_cases[] = {
 	{"close.half_other", half_other_a, half_other_b, 0, NULL},
 	{"close.half_bulk", half_bulk_a, half_bulk_b, T_FAMILIES, NULL},
 	{"close.half_bulk_other", half_bulk_b, half_bulk_a, 0, NULL},
+	{"close.behind_backlog", behind_backlog_a, behind_backlog_b, T_FAMILIES, NULL},
 	{"close.half_all_read", half_then_a, half_all_read_b, 0, NULL},
 	{"close.half_unread", half_then_a, half_unread_b, 0, NULL},
 	{"close.half_closed_read", half_writer, half_closed_read_b, 0, NULL},

@@ -85,6 +85,8 @@ struct tt_dbell {
 	struct tt_dbell *prev, *next; /* of the process */
 };
 
+#define TT_MISSED_BELLS 16
+
 struct tt_party {
 	struct tt_node by_id;
 	uint32_t id;
@@ -100,6 +102,8 @@ struct tt_party {
 	uint32_t exit_credit; /* see reap.c */
 	struct tt_dproc *procs;
 	uint32_t nbells;
+	uint32_t missed[TT_MISSED_BELLS]; /* to be rung before they were known; 0: none */
+	uint32_t nmissed;
 	struct tt_party *prev, *next;
 };
 
@@ -185,6 +189,8 @@ struct tt_party *tt_party_find(struct tt_daemon *d, uint64_t id);
 int tt_bell_add(struct tt_daemon *d, struct tt_party *p, uint32_t id, pid_t pid, int *fd);
 /* The descriptor stays the daemon's; -ENOENT. */
 int tt_bell_find(struct tt_daemon *d, const struct tt_party *p, uint32_t id);
+/* Wakes who sleeps on the bell; now, or as soon as we are told of it. */
+void tt_bell_wake(struct tt_daemon *d, struct tt_party *p, uint32_t id);
 
 /* grant.c */
 int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32_t generation,

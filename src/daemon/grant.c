@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -242,17 +241,11 @@ static bool is_current(const struct tt_claim *c)
 /* Who sleeps on the shadow alone shall come and attach. */
 static void wake_claimant(struct tt_daemon *d, struct tt_claim *c)
 {
-	uint64_t one = 1;
-
 	tt_fence(); /* G0, against G1 in sock/wait.c */
 	uint32_t bell = tt_load_relaxed(&c->party->mem->entries[c->entry].grant_bell);
-	struct pollfd p = {bell ? tt_bell_find(d, c->party, bell) : -1, POLLOUT, 0};
 
-	/* Not writable: it rings already, or its owner made it so that a write would block. */
-	if (p.fd < 0 || poll(&p, 1, 0) <= 0 || !(p.revents & POLLOUT))
-		return;
-	if (write(p.fd, &one, sizeof(one)) < 0)
-		tt_log(TT_LOG_WARN, "bell %u of side %u: %s", bell, c->party->id, strerror(errno));
+	if (bell)
+		tt_bell_wake(d, c->party, bell);
 }
 
 static void write_grant(struct tt_daemon *d, struct tt_claim *c)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+#include "base/log.h"
 #include "base/shm.h"
 #include "daemon_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +164,40 @@ int tt_bell_find(struct tt_daemon *d, const struct tt_party *p, uint32_t id)
 	return b ? b->fd : -ENOENT;
 }
 
+static void ring(const struct tt_party *p, uint32_t id, int fd)
+{
+	struct pollfd ready = {fd, POLLOUT, 0};
+	uint64_t one = 1;
+
+	/* Not writable: it rings already, or its owner made it so that a write would block. */
+	if (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLOUT))
+		return;
+	if (write(fd, &one, sizeof(one)) < 0)
+		tt_log(TT_LOG_WARN, "bell %u of side %u: %s", id, p->id, strerror(errno));
+}
+
+void tt_bell_wake(struct tt_daemon *d, struct tt_party *p, uint32_t id)
+{
+	struct tt_dbell *b = find_bell(d, p->id, id);
+
+	if (b)
+		ring(p, id, b->fd);
+	else
+		p->missed[p->nmissed++ % TT_MISSED_BELLS] = id;
+}
+
+static bool was_missed(struct tt_party *p, uint32_t id)
+{
+	bool any = false;
+
+	for (int i = 0; i < TT_MISSED_BELLS; i++)
+		if (p->missed[i] == id) {
+			p->missed[i] = 0;
+			any = true;
+		}
+	return any;
+}
+
 static void drop_bell(struct tt_daemon *d, struct tt_dbell *b)
 {
 	tt_table_remove(&d->bell_ids, &b->by_id);
@@ -275,5 +311,8 @@ int tt_bell_add(struct tt_daemon *d, struct tt_party *p, uint32_t id, pid_t pid,
 	tt_list_push(proc->bells, b);
 	p->nbells++;
 	d->nbells++;
+	/* Its owner told us of it after what was to wake it. */
+	if (was_missed(p, id))
+		ring(p, id, b->fd);
 	return 0;
 }

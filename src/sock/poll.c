@@ -23,8 +23,12 @@ struct watch {
 	struct tt_conn **conns;
 	uint32_t *modes; /* how each conn was entered */
 	nfds_t n;
-	nfds_t rings; /* attached ones */
+	nfds_t rings;  /* attached ones */
+	nfds_t claims; /* those that the daemon may grant while we sleep */
 };
+
+/* Of wait_rounds: something was granted, begin again. */
+#define GRANTED (-EINPROGRESS)
 
 /* How the kernel may be asked about c: what was counted here is uncounted by watch_end. */
 static uint32_t watch_conn(struct tt_conn *c, int fd)
@@ -50,6 +54,7 @@ static uint32_t watch_conn(struct tt_conn *c, int fd)
 static void watch_begin(struct watch *w)
 {
 	w->rings = 0;
+	w->claims = 0;
 	for (nfds_t i = 0; i < w->n; i++) {
 		int fd = w->user[i].fd;
 		struct tt_conn *c = fd >= 0 ? tt_fd_conn(fd) : NULL;
@@ -63,6 +68,7 @@ static void watch_begin(struct watch *w)
 		w->conns[i] = c;
 		w->modes[i] = watch_conn(c, fd);
 		w->rings += w->modes[i] == TT_CONN_ATTACHED;
+		w->claims += w->modes[i] == TT_CONN_CLAIMED;
 	}
 }
 
@@ -178,6 +184,25 @@ static void arm_all(struct watch *w, uint32_t bell, bool on)
 	}
 }
 
+/* Who sleeps on a shadow alone keeps its connection from the ring: the grant must wake us. */
+static bool any_grant(struct watch *w)
+{
+	for (nfds_t i = 0; i < w->n && w->claims; i++)
+		if (w->modes[i] == TT_CONN_CLAIMED && (tt_load_acquire(&w->conns[i]->e->grant) ||
+						       tt_load_acquire(&w->conns[i]->e->attached)))
+			return true;
+	return false;
+}
+
+static bool arm_grants(struct watch *w, uint32_t bell)
+{
+	for (nfds_t i = 0; i < w->n && w->claims; i++)
+		if (w->modes[i] == TT_CONN_CLAIMED)
+			tt_store_relaxed(&w->conns[i]->e->grant_bell, bell);
+	tt_fence(); /* G1 */
+	return any_grant(w);
+}
+
 static const struct timespec no_time = {0, 0};
 
 static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask)
@@ -197,8 +222,9 @@ static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask)
 			return more;
 		return deadline == 0 ? look(w) + more : ready + more;
 	}
-	tt_spin_start(&sp);
-	while (tt_spin_next(&sp)) {
+	if (w->rings)
+		tt_spin_start(&sp);
+	while (w->rings && tt_spin_next(&sp)) {
 		ready = look(w);
 		if (ready) {
 			tt_spin_won(&sp);
@@ -222,13 +248,18 @@ static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask)
 		}
 		arm_all(w, bell->id, true);
 		ready = look(w);
-		if (!ready)
+		if (w->claims && arm_grants(w, bell->id) && !ready)
+			err = GRANTED;
+		else if (!ready)
 			err = ask_kernel(w, bell, timeout, mask);
 		arm_all(w, bell->id, false);
-		tt_spin_slept(&sp, tt_now_ns() - t0);
+		if (w->rings)
+			tt_spin_slept(&sp, tt_now_ns() - t0);
 		if (err < 0)
 			return err;
 		ready = look(w) + err;
+		if (!ready && any_grant(w))
+			return GRANTED;
 		if (ready || (deadline != INT64_MAX && tt_now_ns() >= deadline))
 			return ready;
 	}
@@ -290,7 +321,7 @@ int tt_sock_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, c
 	struct pollfd kern[ON_STACK + 1];
 	struct tt_conn *conns[ON_STACK];
 	uint32_t modes[ON_STACK];
-	struct watch w = {fds, kern, conns, modes, n, 0};
+	struct watch w = {fds, kern, conns, modes, n, 0, 0};
 	struct unwind u = {&w, NULL};
 	int ret;
 
@@ -309,7 +340,18 @@ int tt_sock_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, c
 
 	pthread_cleanup_push(unwind_poll, &u);
 	watch_begin(&w);
-	ret = w.rings ? wait_rounds(&w, deadline, mask) : poll_kernel(fds, n, timeout, mask);
+	if (w.rings || (w.claims && deadline != 0))
+		ret = wait_rounds(&w, deadline, mask);
+	else
+		ret = poll_kernel(fds, n, timeout, mask);
+	while (ret == GRANTED) {
+		watch_end(&w);
+		watch_begin(&w);
+		/* Another thread keeps it on TCP: the grant is no news any more. */
+		if (any_grant(&w))
+			w.claims = 0;
+		ret = wait_rounds(&w, deadline, mask);
+	}
 	pthread_cleanup_pop(1);
 	return ret;
 }

@@ -33,6 +33,7 @@
 #define WAIT_UNKNOWN_MAX_US 50000u
 #define WAIT_UNKNOWN_MIN_US 200u
 #define WAIT_KNOWN_US 200000u
+#define WAITED_ENOUGH UINT32_MAX /* in vain: this connection does not wait again */
 static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
 
 size_t tt_iov_total(const struct iovec *iov, int iovcnt)
@@ -408,15 +409,20 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	return n;
 }
 
+/* The peer is Tutti's; until the daemon has looked, nobody knows, and it may want our core. */
+static bool peer_known(const struct tt_conn *c)
+{
+	return (tt_load_acquire(&c->e->grant) & 1) ||
+	       tt_load_acquire(&c->e->seen) != c->e->generation + 1;
+}
+
 /* The peer's ring is open to us, or will never be, or we have waited enough. */
 static void await_ring(struct tt_conn *c, int fd)
 {
 	int64_t t0 = tt_now_ns();
 
 	for (;;) {
-		/* Until the daemon has looked nobody knows; it may want our core. */
-		bool known = (tt_load_acquire(&c->e->grant) & 1) ||
-			     tt_load_acquire(&c->e->seen) != c->e->generation + 1;
+		bool known = peer_known(c);
 		int64_t us = (tt_now_ns() - t0) / 1000;
 
 		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached)) {
@@ -428,21 +434,23 @@ static void await_ring(struct tt_conn *c, int fd)
 			break;
 		usleep(20);
 	}
-	c->waited_us += (uint32_t)((tt_now_ns() - t0) / 1000);
+	tt_log(TT_LOG_DEBUG, "fd %d: waited %u us for the ring, in vain", fd,
+	       c->waited_us + (uint32_t)((tt_now_ns() - t0) / 1000));
+	c->waited_us = WAITED_ENOUGH;
 	if (!(tt_load_relaxed(&c->e->grant) & 1) && wait_unknown_us > WAIT_UNKNOWN_MIN_US)
 		tt_store_relaxed(&wait_unknown_us, wait_unknown_us / 2);
-	tt_log(TT_LOG_DEBUG, "fd %d: waited %u us for the ring, in vain", fd, c->waited_us);
 }
 
-static bool should_await(struct tt_conn *c)
+/* Whether a sender that blocks had better wait for the ring than send all by TCP. */
+static bool ring_may_come(struct tt_conn *c)
 {
 	uint32_t mode = tt_load_acquire(&c->mode);
 
-	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) && !backlog(c->fd) &&
+	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) &&
 	       tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_TCP &&
-	       tt_load_relaxed(&c->e->claimed) && c->waited_us <= WAIT_KNOWN_US &&
-	       tt_load_relaxed(&c->local_bytes) + tt_load_relaxed(&c->e->tx_tcp_bytes) >=
-		       TCP_BEFORE_RING;
+	       tt_load_relaxed(&c->e->claimed) && c->waited_us < WAITED_ENOUGH &&
+	       (peer_known(c) || tt_load_relaxed(&wait_unknown_us) > WAIT_UNKNOWN_MIN_US) &&
+	       !backlog(c->fd);
 }
 
 static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
@@ -458,11 +466,22 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 		return tt_sys.sendmsg(fd, &mh, flags) < 0 ? -errno : 0;
 	}
 	for (;;) {
-		/* By TCP in pieces: the ring may open meanwhile. */
-		size_t limit = TCP_BEFORE_RING;
+		/*
+		 * By TCP a first piece only, while the ring may open; else in one
+		 * call, as the program made it: the rest of a message that was cut
+		 * waits for an acknowledgement, and that for the rest.
+		 */
+		size_t limit = SIZE_MAX;
 
-		if (wait && should_await(c))
-			await_ring(c, fd);
+		if (wait && ring_may_come(c)) {
+			uint64_t by_tcp = tt_load_relaxed(&c->local_bytes) +
+					  tt_load_relaxed(&c->e->tx_tcp_bytes);
+
+			if (by_tcp >= TCP_BEFORE_RING)
+				await_ring(c, fd);
+			else if (total - done > TCP_BEFORE_RING)
+				limit = TCP_BEFORE_RING;
+		}
 		ssize_t n = send_once(c, fd, iov, iovcnt, done, limit, flags);
 
 		if (n > 0) {

@@ -160,15 +160,19 @@ static int send_claim(struct tt_conn *c, int fd)
 	/* The daemon must know the bell before it grants, or it cannot wake us. */
 	if (!tt_load_relaxed(&c->e->nonblock))
 		tt_thread_bell();
+	/* Before: whoever of the side attaches takes the reason back. */
+	tt_store_relaxed(&c->e->reason, TT_REASON_PEER_NOT_TUTTI);
+	tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], 1);
 	int err = tt_proc_send(&m, fd);
 
 	if (err == 0) {
-		tt_store_relaxed(&c->e->reason, TT_REASON_PEER_NOT_TUTTI);
-		tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], 1);
 		tt_store_release(&c->e->claimed, 1u);
-	} else if (err != -EAGAIN) {
-		tt_conn_fallback(c, fd, TT_REASON_NO_DAEMON);
+		return 0;
 	}
+	tt_store_relaxed(&c->e->reason, TT_REASON_NONE);
+	tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], (uint64_t)-1);
+	if (err != -EAGAIN)
+		tt_conn_fallback(c, fd, TT_REASON_NO_DAEMON);
 	return err;
 }
 

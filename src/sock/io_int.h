@@ -28,6 +28,13 @@ bool tt_tcp_counts(int fd, struct tt_tcp_counts *ret);
  */
 bool tt_conn_go_up(struct tt_conn *c, int fd);
 
+/*
+ * Reads up to want bytes of a file, at an offset, straight into the ring. Bytes
+ * that went, 0 at the file's end, the file's error; -EAGAIN when the ring has
+ * no room or is not the way: tt_sock_send has to be asked then.
+ */
+ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t want);
+
 size_t tt_iov_total(const struct iovec *iov, int iovcnt);
 /*
  * What is left of iov after skip bytes, at most max, into out, which has room

@@ -20,6 +20,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /*
@@ -451,6 +452,36 @@ static bool ring_may_come(struct tt_conn *c)
 	       tt_load_relaxed(&c->e->claimed) && c->waited_us < WAITED_ENOUGH &&
 	       (peer_known(c) || tt_load_relaxed(&wait_unknown_us) > WAIT_UNKNOWN_MIN_US) &&
 	       !backlog(c->fd);
+}
+
+ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t want)
+{
+	struct tt_entry *e = tt_load_relaxed(&c->e);
+	void *place;
+	size_t room;
+
+	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || tt_want_check(c) ||
+	    bounded(c) || tt_conn_lock_tx_of(c, e) != 0)
+		return -EAGAIN;
+	ssize_t n = -EAGAIN;
+
+	if (tt_fd_is(fd, c) && c->e == e && e->tx_route == TT_ROUTE_RING && !e->wr_shut &&
+	    !e->reset && tt_stream_reserve(&c->st, &e->tx, want, &place, &room) == 0) {
+		/* Not pread: a thread that is cancelled in it would leave the lock behind. */
+		n = tt_sys.syscall(SYS_pread64, in, place, room, at);
+		if (n < 0)
+			n = -errno;
+		tt_stream_commit(&c->st, &e->tx, n > 0 ? (size_t)n : 0);
+		if (n > 0) {
+			c->used = 1;
+			count_sent(c, (size_t)n);
+			if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
+				tt_conn_kick(c, fd);
+		}
+	}
+	tt_side_unlock(&e->tx_lock);
+	after_send();
+	return n;
 }
 
 static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,

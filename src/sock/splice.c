@@ -9,41 +9,52 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/*
- * Through a buffer of our own: reading straight into the ring would hold its
- * lock across a call that may block.
- */
-ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
+/* Through a buffer of our own, or as a whole it would not fit. -EAGAIN and others as tt_sock_send. */
+static ssize_t send_by_buffer(struct tt_conn *c, int out, int in, off_t at, size_t want,
+			      bool *ret_short)
 {
 	char buf[TT_BOUNCE];
+	ssize_t got = pread(in, buf, want < sizeof(buf) ? want : sizeof(buf), at);
+
+	if (got <= 0)
+		return got < 0 ? -errno : 0;
+	struct iovec iov = {buf, (size_t)got};
+	ssize_t n = tt_sock_send(c, out, &iov, 1, 0);
+
+	*ret_short = n < got;
+	return n;
+}
+
+ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
+{
+	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	size_t done = 0;
+	bool stop = false;
 
-	if (offset && *offset < 0)
-		return -EINVAL;
-	while (done < count) {
-		size_t want = count - done < sizeof(buf) ? count - done : sizeof(buf);
-		off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	if (at < 0)
+		return offset || errno == ESPIPE ? -EINVAL : -errno;
+	if (!tt_conn_pin(c, out))
+		return -EBADF;
+	ssize_t n = 0;
 
-		ssize_t got = at < 0 ? -1 : pread(in, buf, want, at);
+	while (done < count && !stop) {
+		/* In pieces: the receiver begins with the first. */
+		size_t want = count - done < TT_BOUNCE ? count - done : TT_BOUNCE;
 
-		if (got < 0)
-			return done ? (ssize_t)done : errno == ESPIPE ? -EINVAL : -errno;
-		if (got == 0)
-			break;
-		struct iovec iov = {buf, (size_t)got};
-		ssize_t n = tt_sock_send(c, out, &iov, 1, 0);
-
+		n = tt_conn_send_file(c, out, in, at, want);
+		if (n == -EAGAIN)
+			n = send_by_buffer(c, out, in, at, want, &stop);
 		if (n <= 0)
-			return done ? (ssize_t)done : n;
-		if (offset)
-			*offset = at + n;
-		else
-			lseek(in, at + n, SEEK_SET);
-		done += (size_t)n;
-		if (n < got)
 			break;
+		at += n;
+		done += (size_t)n;
 	}
-	return (ssize_t)done;
+	tt_conn_unpin(c);
+	if (done && offset)
+		*offset = at;
+	else if (done)
+		lseek(in, at, SEEK_SET);
+	return done ? (ssize_t)done : n;
 }
 
 static size_t pipe_room(int pipe)

@@ -111,6 +111,13 @@ static bool backlog(int fd)
 	return tt_tcp_counts(fd, &k) && k.unsent > 0;
 }
 
+static bool has_room(int fd)
+{
+	struct pollfd p = {fd, POLLOUT, 0};
+
+	return tt_sys.poll(&p, 1, 0) > 0 && (p.revents & POLLOUT);
+}
+
 bool tt_conn_go_up(struct tt_conn *c, int fd)
 {
 	struct tt_entry *e = c->e;
@@ -124,10 +131,10 @@ bool tt_conn_go_up(struct tt_conn *c, int fd)
 		return false;
 	}
 	/*
-	 * Half closed, or worse: what is left goes by TCP. And while the receiver
-	 * does not keep up: who met a full buffer must not find room of another kind.
+	 * Half closed, or worse: what is left goes by TCP. And while its buffer is
+	 * full: who met that must not find room of another kind.
 	 */
-	if (k.state != TCP_ESTABLISHED || k.unsent > 0)
+	if (k.state != TCP_ESTABLISHED || (k.unsent > 0 && !has_room(fd)))
 		return false;
 	tt_store_relaxed(&c->st.tx->up_pos, k.written);
 	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP);

@@ -378,7 +378,7 @@ size_t t_fill_up(struct t *t, int fd, unsigned int seed)
 	int idle = 0, err = 0;
 
 	/* The kernel lets its buffers grow: full is what stays full. */
-	while (idle < 3) {
+	while (idle < 6) {
 		ssize_t r;
 
 		t_fill(buf, sizeof(buf), total, seed);

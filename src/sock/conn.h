@@ -259,11 +259,30 @@ static inline void tt_conn_unlock_rx(struct tt_conn *c)
  * in tt_now_ns() or INT64_MAX. 0, -EAGAIN at the deadline, -EINTR.
  * Takes no lock of its caller's.
  */
-int tt_wait_rx(struct tt_conn *c, int fd, int64_t deadline_ns);
-int tt_wait_tx(struct tt_conn *c, int fd, int64_t deadline_ns);
+struct tt_signal_mark;
+int tt_wait_rx(struct tt_conn *c, int fd, int64_t deadline_ns, const struct tt_signal_mark *m);
+int tt_wait_tx(struct tt_conn *c, int fd, int64_t deadline_ns, const struct tt_signal_mark *m);
 
+/*
+ * Signals: a call takes a mark when it begins; a handler that has run in this
+ * thread since then interrupts it where it would wait.
+ */
+struct tt_signal_mark {
+	uint32_t all, once; /* handlers so far; those that want no restart */
+};
+struct tt_signal_mark tt_signal_mark(void);
+bool tt_signal_since(const struct tt_signal_mark *m);
 /* After -EINTR: would the kernel have restarted the call? */
-bool tt_signals_restart(void);
+bool tt_signal_restarts(const struct tt_signal_mark *m);
+/* A handler of the program's is about to run. Async-signal-safe. */
+void tt_signal_came(bool restart);
+/*
+ * Around a sleep that this eventfd ends: a handler that comes before the kernel
+ * sleeps writes to it. begin is false when one has come since the mark: do not
+ * sleep then. end always follows.
+ */
+bool tt_sleep_begin(int eventfd, const struct tt_signal_mark *m);
+void tt_sleep_end(void);
 
 /* Arms the thread's bell on c for these events; the caller checks again, then sleeps. */
 void tt_wait_arm(struct tt_conn *c, bool rx, bool tx, uint32_t bell);

@@ -275,11 +275,27 @@ static void left_kernel(void *arg)
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* The set's bell may wake another thread: no signal may come between the look and the sleep. */
+static int wait_masked(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,
+		       const sigset_t *mask, const struct tt_signal_mark *m)
+{
+	sigset_t all, old;
+	int n = -EINTR;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	if (!tt_signal_since(m))
+		n = kernel_wait(epfd, evs, max, timeout_ns, mask ? mask : &old);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return n;
+}
+
 /* Sleeps in E. Events found on the way out are in evs, ours taken out. */
 static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs, int max,
-			   int64_t deadline, const sigset_t *mask)
+			   int64_t deadline, const sigset_t *mask, const struct tt_signal_mark *m)
 {
 	struct in_kernel u = {s};
+	bool alone;
 	int n;
 
 	pthread_mutex_lock(&s->lock);
@@ -295,9 +311,16 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 			return n;
 		}
 	}
+	alone = s->sleepers == 1 && s->inner >= 0;
 	pthread_mutex_unlock(&s->lock);
 	pthread_cleanup_push(left_kernel, &u);
-	n = kernel_wait(epfd, evs, max, time_left(deadline), mask);
+	if (alone)
+		n = tt_sleep_begin(s->cq.bell.fd, m)
+			    ? kernel_wait(epfd, evs, max, time_left(deadline), mask)
+			    : -EINTR;
+	else
+		n = wait_masked(epfd, evs, max, time_left(deadline), mask, m);
+	tt_sleep_end();
 	pthread_cleanup_pop(1);
 	if (n > 0 && s->inner >= 0) {
 		pthread_mutex_lock(&s->lock);
@@ -331,6 +354,7 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 		       const sigset_t *mask)
 {
 	struct tt_eset *s = tt_eset_of(epfd);
+	struct tt_signal_mark mark = tt_signal_mark();
 	struct tt_spinner sp;
 	int n;
 
@@ -352,6 +376,8 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 		while (tt_spin_next(&sp)) {
 			bool due = sp.rounds % 64 == 0 && kernel_due(s);
 
+			if (tt_signal_since(&mark))
+				return -EINTR;
 			if (!news(s) && !due)
 				continue;
 			pthread_mutex_lock(&s->lock);
@@ -371,12 +397,14 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 	for (;;) {
 		int64_t t0 = tt_now_ns();
 
-		n = sleep_in_kernel(s, epfd, evs, max, deadline, mask);
+		n = sleep_in_kernel(s, epfd, evs, max, deadline, mask, &mark);
 		if (s->rings) {
 			tt_spin_slept(&sp, tt_now_ns() - t0);
 			tt_count(&tt_proc.mem->totals.sleeps, 1);
 		}
 		if (n != 0 || (deadline != INT64_MAX && tt_now_ns() >= deadline))
 			return n;
+		if (tt_signal_since(&mark))
+			return -EINTR;
 	}
 }

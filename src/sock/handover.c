@@ -162,8 +162,10 @@ static bool to_ring(struct tt_conn *c, int fd, int pipe_end, char *buf)
 		struct iovec iov = {buf + put, (size_t)(n - put)};
 		ssize_t w = tt_sock_send(c, fd, &iov, 1, MSG_NOSIGNAL);
 
+		struct tt_signal_mark mark = tt_signal_mark();
+
 		if (w == -EAGAIN)
-			tt_wait_tx(c, fd, INT64_MAX);
+			tt_wait_tx(c, fd, INT64_MAX, &mark);
 		else if (w < 0 && w != -EINTR)
 			return false;
 		put += w > 0 ? w : 0;

@@ -205,7 +205,8 @@ static bool arm_grants(struct watch *w, uint32_t bell)
 
 static const struct timespec no_time = {0, 0};
 
-static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask)
+static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask,
+		       const struct tt_signal_mark *m)
 {
 	struct tt_spinner sp;
 	int ready = look(w);
@@ -225,6 +226,8 @@ static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask)
 	if (w->rings)
 		tt_spin_start(&sp);
 	while (w->rings && tt_spin_next(&sp)) {
+		if (tt_signal_since(m))
+			return -EINTR;
 		ready = look(w);
 		if (ready) {
 			tt_spin_won(&sp);
@@ -251,13 +254,17 @@ static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask)
 		if (w->claims && arm_grants(w, bell->id) && !ready)
 			err = GRANTED;
 		else if (!ready)
-			err = ask_kernel(w, bell, timeout, mask);
+			err = tt_sleep_begin(bell->fd, m) ? ask_kernel(w, bell, timeout, mask)
+							  : -EINTR;
+		tt_sleep_end();
 		arm_all(w, bell->id, false);
 		if (w->rings)
 			tt_spin_slept(&sp, tt_now_ns() - t0);
 		if (err < 0)
 			return err;
 		ready = look(w) + err;
+		if (!ready && tt_signal_since(m))
+			return -EINTR;
 		if (!ready && any_grant(w))
 			return GRANTED;
 		if (ready || (deadline != INT64_MAX && tt_now_ns() >= deadline))
@@ -336,12 +343,13 @@ int tt_sock_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, c
 		w.modes = (void *)(heap + cb + kb);
 		u.heap = heap;
 	}
+	struct tt_signal_mark mark = tt_signal_mark();
 	int64_t deadline = deadline_from(timeout);
 
 	pthread_cleanup_push(unwind_poll, &u);
 	watch_begin(&w);
 	if (w.rings || (w.claims && deadline != 0))
-		ret = wait_rounds(&w, deadline, mask);
+		ret = wait_rounds(&w, deadline, mask, &mark);
 	else
 		ret = poll_kernel(fds, n, timeout, mask);
 	while (ret == GRANTED) {
@@ -350,7 +358,7 @@ int tt_sock_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, c
 		/* Another thread keeps it on TCP: the grant is no news any more. */
 		if (any_grant(&w))
 			w.claims = 0;
-		ret = wait_rounds(&w, deadline, mask);
+		ret = wait_rounds(&w, deadline, mask, &mark);
 	}
 	pthread_cleanup_pop(1);
 	return ret;

@@ -353,6 +353,7 @@ static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 	size_t done = 0, total = tt_iov_total(iov, iovcnt);
 	bool wait = !tt_load_relaxed(&c->e->nonblock) && !(flags & MSG_DONTWAIT);
 	size_t enough = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) ? total : 1;
+	struct tt_signal_mark mark = tt_signal_mark();
 	int64_t deadline = INT64_MAX;
 
 	if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
@@ -387,10 +388,12 @@ static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 			return done ? (ssize_t)done : n;
 		if (deadline == INT64_MAX && c->e->rcvtimeo_ns)
 			deadline = tt_deadline(c->e->rcvtimeo_ns);
-		int err = tt_wait_rx(c, fd, deadline);
+		int err = tt_wait_rx(c, fd, deadline, &mark);
 
-		if (err == -EINTR && deadline == INT64_MAX && tt_signals_restart())
+		if (err == -EINTR && deadline == INT64_MAX && tt_signal_restarts(&mark)) {
+			mark = tt_signal_mark();
 			continue;
+		}
 		if (err < 0)
 			return done ? (ssize_t)done : err;
 	}

@@ -496,6 +496,7 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 {
 	size_t total = tt_iov_total(iov, iovcnt);
 	bool wait = !tt_load_relaxed(&c->e->nonblock) && !(flags & MSG_DONTWAIT);
+	struct tt_signal_mark mark = tt_signal_mark();
 	int64_t deadline = INT64_MAX;
 
 	if (total == 0) {
@@ -533,10 +534,12 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 			return done ? (ssize_t)done : n;
 		if (deadline == INT64_MAX && c->e->sndtimeo_ns)
 			deadline = tt_deadline(c->e->sndtimeo_ns);
-		int err = tt_wait_tx(c, fd, deadline);
+		int err = tt_wait_tx(c, fd, deadline, &mark);
 
-		if (err == -EINTR && deadline == INT64_MAX && tt_signals_restart())
+		if (err == -EINTR && deadline == INT64_MAX && tt_signal_restarts(&mark)) {
+			mark = tt_signal_mark();
 			continue;
+		}
 		if (err < 0)
 			return done ? (ssize_t)done : err;
 	}

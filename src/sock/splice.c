@@ -128,8 +128,10 @@ ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsig
 		struct iovec iov = {buf + put, (size_t)(got - put)};
 		ssize_t n = tt_sock_send(c, fd, &iov, 1, 0);
 
+		struct tt_signal_mark mark = tt_signal_mark();
+
 		if (n == -EAGAIN) {
-			tt_wait_tx(c, fd, INT64_MAX);
+			tt_wait_tx(c, fd, INT64_MAX, &mark);
 			continue;
 		}
 		if (n < 0)

@@ -47,6 +47,9 @@ struct thread {
 	uint32_t budget_us;
 	uint32_t wins;
 	bool started, contended;
+	/* Signals; touched by handlers too. */
+	volatile uint32_t signals, once;
+	volatile int ring_on_signal; /* an eventfd; 0: nobody is about to sleep */
 };
 static _Thread_local struct thread me __attribute__((tls_model("initial-exec")));
 static pthread_key_t exit_key;
@@ -292,13 +295,54 @@ void tt_wait_disarm(struct tt_conn *c, bool rx, bool tx, uint32_t bell)
 	}
 }
 
+/* ---- signals ---- */
+
+struct tt_signal_mark tt_signal_mark(void)
+{
+	struct tt_signal_mark m = {me.signals, me.once};
+
+	/* A handler may have jumped out of a sleep. */
+	me.ring_on_signal = 0;
+	return m;
+}
+
+bool tt_signal_since(const struct tt_signal_mark *m)
+{
+	return me.signals != m->all;
+}
+
+void tt_signal_came(bool restart)
+{
+	int fd = me.ring_on_signal, err = errno;
+	const uint64_t one = 1;
+
+	me.signals++;
+	if (!restart)
+		me.once++;
+	if (fd > 0 && tt_fd_is_internal(fd) && tt_sys.write(fd, &one, sizeof(one)) < 0)
+		errno = err; /* it rings already */
+	errno = err;
+}
+
+bool tt_sleep_begin(int eventfd, const struct tt_signal_mark *m)
+{
+	me.ring_on_signal = eventfd;
+	tt_compiler_barrier();
+	return !tt_signal_since(m);
+}
+
+void tt_sleep_end(void)
+{
+	me.ring_on_signal = 0;
+}
+
 /*
- * poll(2) is never restarted after a handler, read(2) is when the handler was
- * installed with SA_RESTART. Which handler ran is not known; when all that
- * could have are of one kind, it does not matter. When they differ we report
- * EINTR, which is always allowed.
+ * Handlers are counted on their way (preload/signal.c). One that was installed
+ * by other means is not; then, when all that could have run are of one kind, it
+ * does not matter which it was, and when they differ we report EINTR, which is
+ * always allowed.
  */
-bool tt_signals_restart(void)
+static bool all_restart(void)
 {
 	sigset_t blocked;
 
@@ -316,6 +360,11 @@ bool tt_signals_restart(void)
 			return false;
 	}
 	return true;
+}
+
+bool tt_signal_restarts(const struct tt_signal_mark *m)
+{
+	return tt_signal_since(m) ? me.once == m->once : all_restart();
 }
 
 /* ---- one connection ---- */
@@ -441,7 +490,8 @@ static void on_cancel(void *arg)
 	tt_wait_disarm(u->c, u->rx, !u->rx, u->bell);
 }
 
-static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t deadline)
+static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t deadline,
+		       const struct tt_signal_mark *m)
 {
 	const struct tt_bell *bell = tt_thread_bell();
 	struct cleanup u = {c, rx, bell->id};
@@ -451,21 +501,26 @@ static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t
 		/* Not on the ring yet, and kept from it while we sleep on the shadow. */
 		tt_store_relaxed(&c->e->grant_bell, bell->id);
 		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, 1); /* A1, G1 */
-		if (!tt_load_acquire(&c->e->attached) && !tt_load_acquire(&c->e->grant))
+		if (!tt_load_acquire(&c->e->attached) && !tt_load_acquire(&c->e->grant) &&
+		    tt_sleep_begin(bell->fd, m))
 			err = sleep_on(c, fd, rx, bell, events, deadline);
+		tt_sleep_end();
 		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, (uint32_t)-1);
 		return err;
 	}
 	tt_wait_arm(c, rx, !rx, bell->id);
 	pthread_cleanup_push(on_cancel, &u);
 	/* Still by this descriptor? tt_conn_keep_file rings those who armed before it. */
-	if (!(rx ? rx_news(c) : tx_news(c)) && tt_conn_fd(c, fd) == fd)
+	if (!(rx ? rx_news(c) : tx_news(c)) && tt_conn_fd(c, fd) == fd &&
+	    tt_sleep_begin(bell->fd, m))
 		err = sleep_on(c, fd, rx, bell, events, deadline);
+	tt_sleep_end();
 	pthread_cleanup_pop(1);
 	return err;
 }
 
-static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
+static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline,
+		    const struct tt_signal_mark *m)
 {
 	bool attached = c->mode == TT_CONN_ATTACHED;
 
@@ -485,6 +540,8 @@ static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
 	while (tt_spin_next(&sp)) {
 		if (!attached && tt_load_relaxed(&c->e->grant))
 			return 0;
+		if (tt_signal_since(m))
+			return -EINTR;
 		if (attached && (rx ? rx_news(c) : tx_news(c))) {
 			tt_spin_won(&sp);
 			tt_count(rx ? &c->e->rx_spins : &c->e->tx_spins, 1);
@@ -511,20 +568,20 @@ static int wait_for(struct tt_conn *c, int fd, bool rx, int64_t deadline)
 	if (!rx)
 		events = attached && tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_RING ? POLLRDHUP
 										       : POLLOUT;
-	int err = sleep_armed(c, fd, rx, events, deadline);
+	int err = sleep_armed(c, fd, rx, events, deadline, m);
 
 	tt_count(rx ? &c->e->rx_sleeps : &c->e->tx_sleeps, 1);
 	tt_count(&c->mem->totals.sleeps, 1);
 	tt_spin_slept(&sp, tt_now_ns() - t0);
-	return err;
+	return err == 0 && tt_signal_since(m) ? -EINTR : err;
 }
 
-int tt_wait_rx(struct tt_conn *c, int fd, int64_t deadline_ns)
+int tt_wait_rx(struct tt_conn *c, int fd, int64_t deadline_ns, const struct tt_signal_mark *m)
 {
-	return wait_for(c, fd, true, deadline_ns);
+	return wait_for(c, fd, true, deadline_ns, m);
 }
 
-int tt_wait_tx(struct tt_conn *c, int fd, int64_t deadline_ns)
+int tt_wait_tx(struct tt_conn *c, int fd, int64_t deadline_ns, const struct tt_signal_mark *m)
 {
-	return wait_for(c, fd, false, deadline_ns);
+	return wait_for(c, fd, false, deadline_ns, m);
 }

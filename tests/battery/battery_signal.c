@@ -390,6 +390,157 @@ static void lowat_b(struct t *t)
 	T(shutdown(t->fd, SHUT_WR));
 }
 
+/*
+ * A signal while the call waits hot, a few microseconds after it was entered: it interrupts as one
+ * that comes in a long sleep.
+ */
+static volatile sig_atomic_t hot_signals;
+
+static void on_hot(int sig)
+{
+	(void)sig;
+	hot_signals++;
+}
+
+static ssize_t hot_wait(struct t *t, int how, char *buf)
+{
+	struct pollfd p = {t->fd, POLLIN, 0};
+	struct epoll_event e = {EPOLLIN, {.u64 = 0}};
+	static int set = -1;
+
+	if (how == 1 && poll(&p, 1, -1) < 0)
+		return -1;
+	if (how == 2) {
+		if (set < 0) {
+			set = epoll_create1(EPOLL_CLOEXEC);
+			epoll_ctl(set, EPOLL_CTL_ADD, t->fd, &e);
+		}
+		if (epoll_wait(set, &e, 1, -1) < 0)
+			return -1;
+	}
+	return recv(t->fd, buf, 8, 0);
+}
+
+static void hot_a(struct t *t)
+{
+	struct sigaction act = {.sa_handler = on_hot};
+	char buf[8];
+
+	sigaction(SIGUSR1, &act, NULL);
+	t_tell(t, (int)getpid());
+	for (int how = 0; how < 3; how++) {
+		int interrupted = 0, wrong = 0;
+
+		hot_signals = 0;
+		for (int i = 0; i < 200; i++) {
+			ssize_t r;
+
+			if (write(t->fd, "question", 8) != 8)
+				wrong++;
+			r = hot_wait(t, how, buf);
+			if (r < 0 && errno == EINTR)
+				interrupted++;
+			else if (r != 8)
+				wrong++;
+		}
+		t_log(t, "%d: %d signals, %s interrupted, %d wrong", how, (int)hot_signals,
+		      interrupted >= 2 ? "several" : "hardly any", wrong);
+	}
+}
+
+static void hot_b(struct t *t)
+{
+	pid_t asker = t_hear(t);
+	char buf[8];
+
+	for (int i = 0; i < 600; i++) {
+		if (recv(t->fd, buf, 8, MSG_WAITALL) != 8)
+			t_log(t, "no question %d", i);
+		if (i % 20 == 19) {
+			struct timespec begin, now;
+
+			/* By now it is inside its call. */
+			clock_gettime(CLOCK_MONOTONIC, &begin);
+			do
+				clock_gettime(CLOCK_MONOTONIC, &now);
+			while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec -
+				       begin.tv_nsec <
+			       20000);
+			kill(asker, SIGUSR1);
+			/* It was not yet: then it waits now, for nothing but an answer. */
+			if (poll(&(struct pollfd){t->fd, POLLIN, 0}, 1, 200) == 0 &&
+			    write(t->fd, "too late", 8) != 8)
+				t_log(t, "no answer %d", i);
+		} else if (write(t->fd, "response", 8) != 8) {
+			t_log(t, "no answer %d", i);
+		}
+	}
+}
+
+static void info_handler(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)context;
+	hot_signals += info && info->si_pid == getpid() ? 100 : 1000;
+}
+
+static void show_action(struct t *t, int sig)
+{
+	struct sigaction old;
+
+	T(sigaction(sig, NULL, &old));
+	t_log(t, "%s, flags %x",
+	      old.sa_flags & SA_SIGINFO	  ? old.sa_sigaction == info_handler ? "info" : "other"
+	      : old.sa_handler == on_hot  ? "plain"
+	      : old.sa_handler == SIG_DFL ? "default"
+	      : old.sa_handler == SIG_IGN ? "ignored"
+					  : "other",
+	      (unsigned int)old.sa_flags & 0xf0000007);
+}
+
+/* What a program sees of its own handlers. */
+static void actions(struct t *t)
+{
+	struct sigaction act = {.sa_handler = on_hot, .sa_flags = SA_RESTART}, old;
+
+	show_action(t, SIGUSR1);
+	T(sigaction(SIGUSR1, &act, NULL));
+	show_action(t, SIGUSR1);
+	act.sa_sigaction = info_handler;
+	act.sa_flags = SA_SIGINFO;
+	T(sigaction(SIGUSR1, &act, &old));
+	t_log(t, "before: %d", old.sa_handler == on_hot);
+	show_action(t, SIGUSR1);
+	hot_signals = 0;
+	raise(SIGUSR1);
+	T(signal(SIGUSR1, on_hot) != SIG_ERR);
+	raise(SIGUSR1);
+	t_log(t, "handled %d", (int)hot_signals);
+	show_action(t, SIGUSR1);
+	T(siginterrupt(SIGUSR1, 1));
+	show_action(t, SIGUSR1);
+	T(signal(SIGUSR1, SIG_IGN) == on_hot);
+	T(signal(SIGUSR1, on_hot) == SIG_IGN);
+	show_action(t, SIGUSR1);
+	act.sa_handler = on_hot;
+	act.sa_flags = (int)SA_RESETHAND;
+	T(sigaction(SIGUSR2, &act, NULL));
+	raise(SIGUSR2);
+	show_action(t, SIGUSR2);
+	act.sa_sigaction = info_handler;
+	act.sa_flags = (int)(SA_RESETHAND | SA_SIGINFO);
+	T(sigaction(SIGUSR2, &act, NULL));
+	raise(SIGUSR2);
+	show_action(t, SIGUSR2);
+	t_log(t, "handled %d", (int)hot_signals);
+	T(signal(SIGKILL, on_hot) == SIG_ERR);
+	T(signal(1000, on_hot) == SIG_ERR);
+	act.sa_flags = 0;
+	act.sa_handler = on_hot;
+	T(sigaction(SIGSEGV, &act, NULL));
+	show_action(t, SIGSEGV);
+}
+
 const struct t_case t_signal_cases[] = {
 	{"signal.eintr_read", eintr_read_a, later_b, T_NO_THREAD, NULL},
 	{"signal.restart_read", restart_read_a, later_b, T_NO_THREAD, NULL},
@@ -405,5 +556,7 @@ const struct t_case t_signal_cases[] = {
 	{"time.rcvtimeo_before", rcvtimeo_before_a, rcvtimeo_before_b, 0, NULL},
 	{"time.sndtimeo", sndtimeo_a, sndtimeo_b, T_NO_THREAD, NULL},
 	{"time.lowat", lowat_a, lowat_b, 0, NULL},
+	{"signal.hot", hot_a, hot_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"signal.actions", actions, NULL, T_SOLO | T_RAW | T_COLD, NULL},
 	{NULL, NULL, NULL, 0, NULL},
 };

@@ -202,6 +202,16 @@ int tt_conn_reset_error(const struct tt_conn *c);
 void tt_conn_break(struct tt_conn *c, int fd);
 /* Sends a kick byte: the doorbell of last resort. tx_lock held. */
 void tt_conn_kick(struct tt_conn *c, int fd);
+/* After tt_chan_notify_*(), which returned rung: kicks when a bell is missing, counts the others. */
+static inline void tt_conn_tell(struct tt_conn *c, int fd, int rung)
+{
+	if (rung < 0) {
+		tt_conn_kick(c, fd);
+	} else if (rung > 0) {
+		tt_count(&c->e->wakes, (uint32_t)rung);
+		tt_count(&c->mem->totals.wakes, (uint64_t)rung);
+	}
+}
 /* Every message shall come with a kick: SIGIO is the kernel's to send. */
 void tt_conn_want_kicks(struct tt_conn *c, bool on);
 /* What is sent from now on goes by TCP again, for good. tx_lock held, the route is the ring. */

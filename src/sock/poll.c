@@ -231,6 +231,7 @@ static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask,
 		ready = look(w);
 		if (ready) {
 			tt_spin_won(&sp);
+			tt_count(&tt_proc.mem->totals.spins, 1);
 			if (others && (ready += ask_kernel(w, NULL, &no_time, NULL)) < 0)
 				return look(w);
 			return ready;
@@ -251,11 +252,15 @@ static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask,
 		}
 		arm_all(w, bell->id, true);
 		ready = look(w);
-		if (w->claims && arm_grants(w, bell->id) && !ready)
+		if (w->claims && arm_grants(w, bell->id) && !ready) {
 			err = GRANTED;
-		else if (!ready)
-			err = tt_sleep_begin(bell->fd, m) ? ask_kernel(w, bell, timeout, mask)
-							  : -EINTR;
+		} else if (!ready && tt_sleep_begin(bell->fd, m)) {
+			if (w->rings)
+				tt_count(&tt_proc.mem->totals.sleeps, 1);
+			err = ask_kernel(w, bell, timeout, mask);
+		} else if (!ready) {
+			err = -EINTR;
+		}
 		tt_sleep_end();
 		arm_all(w, bell->id, false);
 		if (w->rings)

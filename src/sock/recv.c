@@ -257,8 +257,8 @@ static ssize_t ring_recv(struct tt_conn *c, int fd, const struct iovec *iov, int
 		if (e->rx.store > TT_LINK_KEEP_CHUNKS)
 			tt_stream_idle(&c->st, &e->rx);
 	}
-	if (room && tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-		tt_conn_kick(c, fd);
+	if (room)
+		tt_conn_tell(c, fd, tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait));
 	return (ssize_t)n;
 }
 
@@ -431,8 +431,8 @@ ssize_t tt_sock_recv_fast(struct tt_conn *c, int fd, void *buf, size_t n)
 	/* Chunks beyond the first few go back at once: memory follows the traffic. */
 	if (e->rx.store > TT_LINK_KEEP_CHUNKS)
 		tt_stream_idle(&c->st, &e->rx);
-	if (room && tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-		tt_conn_kick(c, fd);
+	if (room)
+		tt_conn_tell(c, fd, tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait));
 	bool border =
 		done < n && (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_DOWN) && goes_on(c, fd);
 

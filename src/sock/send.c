@@ -317,8 +317,7 @@ static ssize_t ring_send(struct tt_conn *c, int fd, const struct iovec *iov, int
 	if (err < 0)
 		return err;
 	count_sent(c, n);
-	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-		tt_conn_kick(c, fd);
+	tt_conn_tell(c, fd, tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));
 	return (ssize_t)n;
 }
 
@@ -482,8 +481,8 @@ ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t wa
 		if (n > 0) {
 			c->used = 1;
 			count_sent(c, (size_t)n);
-			if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-				tt_conn_kick(c, fd);
+			tt_conn_tell(c, fd,
+				     tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));
 		}
 	}
 	tt_side_unlock(&e->tx_lock);
@@ -581,8 +580,7 @@ ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, 
 	}
 	c->used = 1;
 	count_sent(c, done);
-	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-		tt_conn_kick(c, fd);
+	tt_conn_tell(c, fd, tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));
 	tt_side_unlock(&e->tx_lock);
 	after_send();
 	/* The rest: by waiting, or to be told when there is room. */

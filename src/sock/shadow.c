@@ -74,8 +74,7 @@ void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why)
 	tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
 	tt_store_relaxed(&e->down_reason, (uint32_t)why);
 	tt_store_release(&e->tx_route, TT_ROUTE_BACK);
-	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-		tt_conn_kick(c, fd);
+	tt_conn_tell(c, fd, tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));
 }
 
 bool tt_conn_leave_full_ring(struct tt_conn *c, int fd)
@@ -230,8 +229,9 @@ static bool half_close(struct tt_conn *c, int fd)
 		       tt_conn_tcp_state(fd) == TCP_ESTABLISHED;
 		tt_store_release(&e->wr_shut, 1u);
 		tt_fetch_or(&c->st.tx->flags, done ? TT_STREAM_HALF : TT_STREAM_FIN);
-		if (done && tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-			tt_conn_kick(c, fd);
+		if (done)
+			tt_conn_tell(c, fd,
+				     tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));
 	}
 	tt_conn_unlock_tx(c);
 	if (done && (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_ENDED))

@@ -32,7 +32,7 @@ static int notify_cq(struct tt_link *l, uint32_t slot, uint32_t idx)
 	tt_fetch_or(&w->bits[slot / 64], bit); /* W2, against W3 in cq.c */
 	if (!tt_load_relaxed(&w->armed) || !tt_exchange(&w->armed, 0))
 		return 0;
-	return tt_bell_ring(l->peer_id, tt_load_relaxed(&w->bell));
+	return tt_bell_ring(l->peer_id, tt_load_relaxed(&w->bell)) < 0 ? -ENOENT : 1;
 }
 
 int tt_chan_notify_slow(struct tt_link *l, uint32_t slot, struct tt_wait_line *peer,
@@ -40,7 +40,8 @@ int tt_chan_notify_slow(struct tt_link *l, uint32_t slot, struct tt_wait_line *p
 {
 	uint32_t *flags_word = what == TT_EVENT_DATA ? &peer->rx_flags : &peer->tx_flags;
 	uint32_t *bells = what == TT_EVENT_DATA ? peer->rx_bell : peer->tx_bell;
-	int ret = 0;
+	int rung = 0;
+	bool missed = false;
 
 	tt_fence(); /* W0, against W1 where a waiter arms */
 	uint32_t flags = tt_load_relaxed(flags_word);
@@ -49,18 +50,21 @@ int tt_chan_notify_slow(struct tt_link *l, uint32_t slot, struct tt_wait_line *p
 		for (int i = 0; i < TT_WAIT_CQS; i++) {
 			uint32_t idx = tt_load_relaxed(&peer->rx_cq[i]);
 
-			if (idx && notify_cq(l, slot, idx) < 0)
-				ret = -ENOENT;
+			int n = idx ? notify_cq(l, slot, idx) : 0;
+
+			missed = missed || n < 0;
+			rung += n > 0;
 		}
 	if (flags & TT_WAIT_BELL)
 		for (int i = 0; i < TT_WAIT_BELLS; i++) {
 			uint32_t id = tt_load_relaxed(&bells[i]);
 
-			if (id && (id = tt_exchange(&bells[i], 0)) &&
-			    tt_bell_ring(l->peer_id, id) < 0)
-				ret = -ENOENT;
+			if (!id || !(id = tt_exchange(&bells[i], 0)))
+				continue;
+			if (tt_bell_ring(l->peer_id, id) < 0)
+				missed = true;
+			else
+				rung++;
 		}
-	if (flags & (TT_WAIT_OVERFLOW | TT_WAIT_KICK))
-		ret = -ENOENT;
-	return ret;
+	return missed || (flags & (TT_WAIT_OVERFLOW | TT_WAIT_KICK)) ? -ENOENT : rung;
 }

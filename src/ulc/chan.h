@@ -42,8 +42,9 @@ void tt_membarrier_init(void);
 bool tt_membarrier_global(void);
 
 /*
- * Tells the peer that data was published in slot, or room was made. Returns 0,
- * or -ENOENT when a sleeper may be left that only the caller can wake.
+ * Tells the peer that data was published in slot, or room was made. Returns how
+ * many bells were rung, or -ENOENT when a sleeper may be left that only the
+ * caller can wake.
  */
 int tt_chan_notify_slow(struct tt_link *l, uint32_t slot, struct tt_wait_line *peer,
 			enum tt_event what);

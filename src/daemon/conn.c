@@ -222,7 +222,7 @@ static void on_report(struct tt_daemon *d, struct request *r)
 {
 	/* What was said before this question belongs into its answer. */
 	tt_conns_drain(d, NULL, r->conn);
-	int fd = r->m.type == TT_CTL_SS ? tt_report_ss(d) : tt_report_status(d);
+	int fd = r->m.type == TT_CTL_SS ? tt_report_ss(d, r->m.arg[0]) : tt_report_status(d);
 
 	answer(r, fd < 0 ? fd : 0, 0, 0, fd);
 	if (fd >= 0)

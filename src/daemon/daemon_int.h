@@ -222,7 +222,8 @@ void tt_probe(int netlink, struct tt_claim *const *claims, uint32_t n, enum tt_l
 
 /* report.c: JSON text in a sealed memfd, or a negative errno */
 int tt_report_status(struct tt_daemon *d);
-int tt_report_ss(struct tt_daemon *d);
+/* port 0: all connections; else those that have it at one of their ends. */
+int tt_report_ss(struct tt_daemon *d, uint64_t port);
 void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile);
 
 #endif

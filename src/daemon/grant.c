@@ -14,6 +14,7 @@
  * the entry between our look at it and our store, so the grant carries the low
  * bits of the generation that it is for, where the owner checks them.
  */
+#include "base/clock.h"
 #include "daemon_int.h"
 
 #include <errno.h>
@@ -224,6 +225,8 @@ void tt_claim_release(struct tt_daemon *d, struct tt_claim *c)
 	p->nclaims--;
 	while (p->claims_top && !p->claims[p->claims_top - 1])
 		p->claims_top--;
+	if (c->peer)
+		c->peer->peer = NULL;
 	if (c->link)
 		put_end(d, c->link, c->slot, c->end);
 	free(c);
@@ -299,6 +302,8 @@ static void grant(struct tt_daemon *d, struct tt_claim *c, struct tt_claim *peer
 
 	give(c, l, slot, end);
 	give(peer, l, slot, !end);
+	c->peer = peer;
+	peer->peer = c;
 	tt_matcher_settle(&d->matcher, c);
 	tt_matcher_settle(&d->matcher, peer);
 	write_grant(d, peer);
@@ -426,6 +431,7 @@ int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32
 	if (!c)
 		return -ENOMEM;
 	c->party = p;
+	c->since_ns = tt_now_ns();
 	c->entry = (uint32_t)entry;
 	c->generation = generation;
 	err = identify(d, *sock, c);

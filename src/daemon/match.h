@@ -53,6 +53,8 @@ struct tt_claim {
 	struct tt_dlink *link; /* when granted */
 	uint32_t slot;
 	int end;
+	struct tt_claim *peer; /* the other end's, while both are granted */
+	int64_t since_ns;
 };
 
 struct tt_matcher {

@@ -74,7 +74,7 @@ static void write_totals(struct tt_json *j, const struct tt_side_totals *t)
 	tt_json_uint(j, "kicks", t->kicks);
 }
 
-/* ---- connections ---- */
+/* ---- names ---- */
 
 static void copy_text(char *to, const char *hostile, size_t bytes)
 {
@@ -130,23 +130,80 @@ static struct tt_tuple tuple_of(struct tt_party *p, uint32_t entry)
 	return (struct tt_tuple){copy_addr(&e->local), copy_addr(&e->remote)};
 }
 
-/* Bytes in the ring that the program has not read yet. */
-static uint64_t queued_bytes(struct tt_party *p, uint32_t entry)
+/* ---- rings ---- */
+
+/* What an end shares with its peer; NULL without a grant. */
+struct windows {
+	const struct tt_link *map;
+	const struct tt_stream_window *rx, *tx; /* as the end sees them */
+};
+
+static bool windows_of(const struct tt_claim *c, struct windows *ret)
 {
-	const struct tt_entry *e = &p->mem->entries[entry];
-	const struct tt_claim *c = p->claims[entry];
-	uint64_t head = tt_load_relaxed(&e->rx.head), tail = tt_load_relaxed(&e->rx.tail_seen);
-	struct tt_link_geometry g = tt_stream_geometry();
+	if (!c || !c->link)
+		return false;
+	/* The daemon maps every link as its side 0. */
+	const struct tt_link *map = ret->map = c->link->map;
+	const struct tt_stream_window *mine = tt_link_rx_window(map, c->slot);
+	const struct tt_stream_window *theirs = tt_link_tx_window(map, c->slot);
 
-	if (c && c->link) {
-		struct tt_link *map = c->link->map;
-		struct tt_stream_window *w = c->end == 0 ? tt_link_rx_window(map, c->slot)
-							 : tt_link_tx_window(map, c->slot);
-
-		tail = tt_load_relaxed(&w->tail);
-	}
-	return tail - head <= 2ull * g.chunk_bytes ? tail - head : 0;
+	ret->rx = c->end == 0 ? mine : theirs;
+	ret->tx = c->end == 0 ? theirs : mine;
+	return true;
 }
+
+/* The difference of two positions that others write; 0 when they make no sense. */
+static uint64_t distance(uint64_t head, uint64_t tail)
+{
+	return tail - head <= 2ull * tt_stream_geometry().chunk_bytes ? tail - head : 0;
+}
+
+static bool has_free_chunk(const struct tt_link *map)
+{
+	for (uint32_t i = 0; i < map->g.nchunks / 64; i++)
+		if (tt_load_relaxed(&map->hdr->free_chunks[i]))
+			return true;
+	return false;
+}
+
+/*
+ * What the sender may still put before it must wait: the room in the storage
+ * that it uses, or in a chunk that it would borrow. See stream/stream.h.
+ */
+static uint64_t credit_bytes(const struct tt_entry *e, const struct windows *w, uint64_t unread)
+{
+	uint64_t tail = tt_load_relaxed(&e->tx.tail),
+		 since_base = tail - tt_load_relaxed(&e->tx.base);
+	uint64_t used = unread < since_base ? unread : since_base;
+	uint64_t chunk = w->map->g.chunk_bytes;
+
+	if (tt_load_relaxed(&e->tx.store) && tt_load_relaxed(&w->tx->lease))
+		return used < chunk ? chunk - used : 0;
+	if (has_free_chunk(w->map))
+		return chunk;
+	return used < TT_STREAM_SMALL ? TT_STREAM_SMALL - used : 0;
+}
+
+static void write_ring(struct tt_json *j, const struct tt_entry *e, const struct tt_claim *c)
+{
+	uint64_t rx_head = tt_load_relaxed(&e->rx.head),
+		 rx_tail = tt_load_relaxed(&e->rx.tail_seen);
+	uint64_t unread = 0;
+	struct windows w;
+	bool shared = windows_of(c, &w);
+
+	if (shared) {
+		rx_tail = tt_load_relaxed(&w.rx->tail);
+		unread = distance(tt_load_relaxed(&w.rx->head), tt_load_relaxed(&e->tx.tail));
+	}
+	tt_json_uint(j, "queued_bytes", distance(rx_head, rx_tail));
+	tt_json_uint(j, "tx_queued_bytes", unread);
+	if (shared && tt_load_relaxed(&e->attached) &&
+	    tt_load_relaxed(&e->tx_route) != TT_ROUTE_BACK)
+		tt_json_uint(j, "credit_bytes", credit_bytes(e, &w, unread));
+}
+
+/* ---- connections ---- */
 
 static bool is_listed(const struct tt_entry *e)
 {
@@ -172,30 +229,68 @@ static bool is_accelerated(const struct tt_entry *e, uint32_t *ret_reason)
 	return false;
 }
 
-static void write_connection(struct tt_json *j, struct tt_party *p, uint32_t entry)
+static void write_program(struct tt_json *j, const struct tt_party *p, uint32_t entry,
+			  const char *program_key, const char *pid_key)
 {
 	const struct tt_entry *e = &p->mem->entries[entry];
-	struct tt_tuple t = tuple_of(p, entry);
+	char text[80];
+
+	copy_text(text, e->comm, sizeof(e->comm));
+	if (!*text)
+		copy_text(text, p->mem->name, sizeof(p->mem->name));
+	tt_json_str(j, program_key, text);
+	tt_json_int(j, pid_key, tt_load_relaxed(&e->pid));
+}
+
+static const char *state_of(const struct tt_entry *e)
+{
+	return tt_load_relaxed(&e->attached)  ? "attached"
+	       : tt_load_relaxed(&e->grant)   ? "granted"
+	       : tt_load_relaxed(&e->claimed) ? "claimed"
+					      : "plain";
+}
+
+static const char *route_name(const uint32_t *hostile)
+{
+	switch (tt_load_relaxed(hostile)) {
+	case TT_ROUTE_RING: return "ring";
+	case TT_ROUTE_BACK: return "back";
+	default: return "tcp";
+	}
+}
+
+static void write_connection(struct tt_json *j, const struct tt_party *p, uint32_t entry,
+			     const struct tt_tuple *t)
+{
+	const struct tt_entry *e = &p->mem->entries[entry];
+	const struct tt_claim *c = p->claims[entry];
 	char text[80];
 	uint32_t reason;
 
 	tt_json_open(j, NULL, '{');
-	copy_text(text, e->comm, sizeof(e->comm));
-	if (!*text)
-		copy_text(text, p->mem->name, sizeof(p->mem->name));
-	tt_json_str(j, "program", text);
-	tt_json_int(j, "pid", tt_load_relaxed(&e->pid));
-	format_addr(&t.local, text, sizeof(text));
+	/* Of an end of a connection: this one, for as long as it lives. */
+	snprintf(text, sizeof(text), "%u.%u.%u", p->id, entry, tt_load_relaxed(&e->generation));
+	tt_json_str(j, "id", text);
+	write_program(j, p, entry, "program", "pid");
+	if (c && c->peer)
+		write_program(j, c->peer->party, c->peer->entry, "peer_program", "peer_pid");
+	format_addr(&t->local, text, sizeof(text));
 	tt_json_str(j, "local", text);
-	format_addr(&t.remote, text, sizeof(text));
+	format_addr(&t->remote, text, sizeof(text));
 	tt_json_str(j, "remote", text);
 	tt_json_str(j, "path", is_accelerated(e, &reason) ? "user" : "tcp");
 	tt_json_str(j, "reason", tt_reason_names[reason]);
+	tt_json_str(j, "state", state_of(e));
+	tt_json_str(j, "tx_route", route_name(&e->tx_route));
+	tt_json_str(j, "rx_route", route_name(&e->rx_route));
+	if (c)
+		tt_json_num(j, "age_s", (double)(tt_now_ns() - c->since_ns) / TT_NS_PER_SEC);
 	tt_json_uint(j, "ring_tx_bytes", tt_load_relaxed(&e->tx_bytes));
 	tt_json_uint(j, "ring_rx_bytes", tt_load_relaxed(&e->rx_bytes));
 	tt_json_uint(j, "shadow_tx_bytes", tt_load_relaxed(&e->tx_tcp_bytes));
 	tt_json_uint(j, "shadow_rx_bytes", tt_load_relaxed(&e->rx_tcp_bytes));
-	tt_json_uint(j, "queued_bytes", queued_bytes(p, entry));
+	write_ring(j, e, c);
+	tt_json_uint(j, "tx_messages", tt_load_relaxed(&e->tx_messages));
 	tt_json_uint(j, "spins", tt_load_relaxed(&e->tx_spins) + tt_load_relaxed(&e->rx_spins));
 	tt_json_uint(j, "sleeps", tt_load_relaxed(&e->tx_sleeps) + tt_load_relaxed(&e->rx_sleeps));
 	tt_json_uint(j, "wakes", tt_load_relaxed(&e->wakes));
@@ -211,7 +306,7 @@ static uint32_t used_entries(const struct tt_party *p)
 	return used < TT_SIDE_ENTRIES ? used : TT_SIDE_ENTRIES;
 }
 
-static void write_connections(struct tt_daemon *d, struct tt_json *j)
+static void write_connections(struct tt_daemon *d, struct tt_json *j, uint64_t port)
 {
 	uint32_t listed = 0;
 	bool truncated = false;
@@ -221,8 +316,12 @@ static void write_connections(struct tt_daemon *d, struct tt_json *j)
 		for (uint32_t i = 0, used = used_entries(p); i < used; i++) {
 			if (!is_listed(&p->mem->entries[i]))
 				continue;
+			struct tt_tuple t = tuple_of(p, i);
+
+			if (port && t.local.port != port && t.remote.port != port)
+				continue;
 			if (listed++ < MAX_LISTED)
-				write_connection(j, p, i);
+				write_connection(j, p, i, &t);
 			else
 				truncated = true;
 		}
@@ -258,7 +357,7 @@ static int into_memfd(struct tt_json *j)
 	return fd;
 }
 
-int tt_report_ss(struct tt_daemon *d)
+int tt_report_ss(struct tt_daemon *d, uint64_t port)
 {
 	struct tt_json j;
 	struct tt_side_totals t;
@@ -269,7 +368,7 @@ int tt_report_ss(struct tt_daemon *d)
 	t = all_totals(d);
 	tt_json_init(&j);
 	tt_json_open(&j, NULL, '{');
-	write_connections(d, &j);
+	write_connections(d, &j, port);
 	tt_json_open(&j, "totals", '{');
 	write_totals(&j, &t);
 	tt_json_close(&j, '}');

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { TT_EXIT_OK = 0, TT_EXIT_FAILED = 1, TT_EXIT_MISUSE = 2 };
 
@@ -13,6 +14,7 @@ int tt_cmd_up(int argc, char **argv);
 int tt_cmd_down(int argc, char **argv);
 int tt_cmd_status(int argc, char **argv);
 int tt_cmd_ss(int argc, char **argv);
+int tt_cmd_top(int argc, char **argv);
 int tt_cmd_doctor(int argc, char **argv);
 /* `tuttid`: what `up` starts. */
 int tt_cmd_daemon(int argc, char **argv);
@@ -22,6 +24,19 @@ int tt_cli_fail(const char *what, const char *why, const char *todo);
 /* Prints what is wrong with the command line. Returns TT_EXIT_MISUSE. */
 int tt_cli_misuse(const char *command, const char *why, const char *word);
 
+/* args.c */
+#define TT_MAX_SPIN_USEC 1000000
+#define TT_SPIN_ALLOWED "microseconds, 0 to 1000000, or auto"
+#define TT_SECONDS_ALLOWED "seconds, 0.05 to 3600"
+/* Prints what --option was given and what it takes. Returns TT_EXIT_MISUSE. */
+int tt_cli_bad_value(const char *command, const char *option, const char *value,
+		     const char *allowed);
+/* After getopt_long() with ":" first has returned '?' or ':'. Returns TT_EXIT_MISUSE. */
+int tt_cli_bad_option(const char *command, int opt, char *const *argv);
+bool tt_arg_number(const char *text, long min, long max, long *ret);
+bool tt_arg_seconds(const char *text, double *ret);
+bool tt_arg_spin(const char *text, uint32_t *ret_usec); /* auto: UINT32_MAX */
+
 /* up.c */
 /* The daemon's directory, absolute. 0 or a negative errno. */
 int tt_cli_dir(char *ret_dir, size_t bytes, bool create);
@@ -29,8 +44,10 @@ int tt_cli_dir(char *ret_dir, size_t bytes, bool create);
 const char *tt_cli_why(int err, const char **ret_todo);
 /* Connects to the daemon and starts it when there is none. Descriptor or negative errno. */
 int tt_cli_connect_or_start(void);
-/* Asks a running daemon for a report (TT_CTL_*): text for free(), or a negative errno. */
-int tt_cli_report(int type, char **ret_text);
+/* Asks a running daemon for a report (TT_CTL_*, and its arg[0]): text for free(), or a negative errno. */
+int tt_cli_report(int type, uint64_t arg, char **ret_text);
+/* Whether this error of a request means that there is no daemon. */
+bool tt_cli_is_absent(int err);
 /* The command that asks for a report has failed. */
 int tt_cli_no_report(const char *what, int err);
 

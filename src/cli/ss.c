@@ -1,140 +1,151 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_int.h"
-#include "ulc/ctl.h"
+#include "follow_int.h"
+#include "table_int.h"
 
+#include <errno.h>
 #include <getopt.h>
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_LEFT, ALIGN_RIGHT };
-
-static const struct column {
-	const char *heading;
-	const char *key;
-	int align;
-} columns[] = {
-	{"PROGRAM", "program", ALIGN_LEFT},
-	{"PID", "pid", ALIGN_RIGHT},
-	{"LOCAL", "local", ALIGN_LEFT},
-	{"REMOTE", "remote", ALIGN_LEFT},
-	{"PATH", "path", ALIGN_LEFT},
-	{"REASON", "reason", ALIGN_LEFT},
-	{"RING TX", "ring_tx_bytes", ALIGN_RIGHT},
-	{"RING RX", "ring_rx_bytes", ALIGN_RIGHT},
-	{"TCP TX", "shadow_tx_bytes", ALIGN_RIGHT},
-	{"TCP RX", "shadow_rx_bytes", ALIGN_RIGHT},
-	{"QUEUED", "queued_bytes", ALIGN_RIGHT},
-	{"SLEEPS", "sleeps", ALIGN_RIGHT},
-	{"WAKES", "wakes", ALIGN_RIGHT},
+static const enum tt_column columns[] = {
+	TT_COL_PROGRAM, TT_COL_PID,    TT_COL_PEER,   TT_COL_PEER_PID, TT_COL_LOCAL,
+	TT_COL_REMOTE,	TT_COL_PATH,   TT_COL_REASON, TT_COL_RING_TX,  TT_COL_RING_RX,
+	TT_COL_TCP_TX,	TT_COL_TCP_RX, TT_COL_QUEUED, TT_COL_CREDITS,  TT_COL_SPINS,
+	TT_COL_SLEEPS,	TT_COL_WAKES,  TT_COL_END,
 };
-#define NCOLUMNS (sizeof(columns) / sizeof(columns[0]))
-#define CELL_BYTES 80
 
-static void format_cell(const json_t *connection, const char *key, char *text)
+static int usage(void)
 {
-	const json_t *v = json_object_get(connection, key);
-
-	if (json_is_string(v))
-		snprintf(text, CELL_BYTES, "%s",
-			 strcmp(json_string_value(v), "none") == 0 ? "-" : json_string_value(v));
-	else
-		snprintf(text, CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+	puts("usage: tutti ss [--json] [FILTER...]\n"
+	     "       tutti ss --follow [--wait] [--delay SECONDS] [--json] [FILTER...]\n\n"
+	     "Lists the TCP connections of programs under 'tutti run': the programs at both\n"
+	     "ends, which path their bytes take, and why when it is kernel TCP. Columns with\n"
+	     "two numbers are of PROGRAM and of PEER; RING and TCP are bytes of PROGRAM's.\n\n"
+	     "  --follow         print what happens to the connections that match, as lines\n"
+	     "                   with the time, until they have ended\n"
+	     "  --wait           with --follow: wait for the first that matches\n"
+	     "  --delay SECONDS  with --follow: how often rates are printed (default 1)\n"
+	     "  --json           one JSON object; with --follow one a line\n" TT_FILTER_USAGE);
+	return TT_EXIT_OK;
 }
 
-static void print_cell(size_t column, const char *text, size_t width)
+/* ---- out ---- */
+
+static void print_line(void *arg, const char *line)
 {
-	if (columns[column].align == ALIGN_RIGHT)
-		printf("%*s", (int)width, text);
-	else if (column + 1 < NCOLUMNS)
-		printf("%-*s", (int)width, text);
-	fputs(column + 1 < NCOLUMNS ? "  " : "\n", stdout);
+	puts(line);
 }
 
-static void print_table(const json_t *connections)
+static void print_text(const struct tt_snapshot *s)
 {
-	size_t width[NCOLUMNS], i;
-	char text[CELL_BYTES];
-	json_t *c;
+	struct tt_table t = {columns, s, NULL, s->npairs};
+	char text[TT_LINE_BYTES];
 
-	for (size_t k = 0; k < NCOLUMNS; k++) {
-		width[k] = strlen(columns[k].heading);
-		json_array_foreach(connections, i, c)
-		{
-			format_cell(c, columns[k].key, text);
-			if (strlen(text) > width[k])
-				width[k] = strlen(text);
-		}
-	}
-	for (size_t k = 0; k < NCOLUMNS; k++)
-		print_cell(k, columns[k].heading, width[k]);
-	json_array_foreach(connections, i, c)
-	{
-		for (size_t k = 0; k < NCOLUMNS; k++) {
-			format_cell(c, columns[k].key, text);
-			print_cell(k, text, width[k]);
-		}
-	}
+	tt_table_print(&t, print_line, NULL);
+	tt_format_counts(s, text, sizeof(text));
+	puts(text);
+	if (json_is_true(json_object_get(s->root, "truncated")))
+		puts("not all are listed: there are too many");
+	tt_format_totals(json_object_get(s->root, "totals"), text, sizeof(text));
+	printf("since the daemon's start: %s\n", text);
 }
 
-static void print_totals(const json_t *totals)
+/* The daemon knows the other end from its grant; a new daemon does not. */
+static void name_peer(const struct tt_end *e, const struct tt_end *peer)
 {
-	const char *reason, *separator = ": ";
-	json_t *n;
+	if (!peer || json_object_get(e->json, "peer_program"))
+		return;
+	json_object_set_new(e->json, "peer_program", json_string(peer->program));
+	json_object_set_new(e->json, "peer_pid", json_integer(peer->pid));
+}
 
-	printf("since the daemon's start: %" JSON_INTEGER_FORMAT
-	       " connections accelerated, %" JSON_INTEGER_FORMAT " on TCP",
-	       json_integer_value(json_object_get(totals, "accelerated")),
-	       json_integer_value(json_object_get(totals, "fallback")));
-	json_object_foreach(json_object_get(totals, "fallback_reasons"), reason, n)
-	{
-		printf("%s%" JSON_INTEGER_FORMAT " %s", separator, json_integer_value(n), reason);
-		separator = ", ";
+static int print_json(const struct tt_snapshot *s)
+{
+	struct tt_counts n = tt_snapshot_counts(s);
+	json_t *list = json_array(), *counts = json_object();
+
+	for (size_t i = 0; i < s->npairs; i++) {
+		const struct tt_end *a = tt_end_a(s, &s->pairs[i]), *b = tt_end_b(s, &s->pairs[i]);
+
+		name_peer(a, b);
+		json_array_append(list, a->json);
+		if (!b)
+			continue;
+		name_peer(b, a);
+		json_array_append(list, b->json);
 	}
+	json_object_set_new(s->root, "connections", list);
+	json_object_set_new(counts, "connections", json_integer((json_int_t)n.connections));
+	json_object_set_new(counts, "accelerated", json_integer((json_int_t)n.accelerated));
+	json_object_set_new(counts, "fallback",
+			    json_integer((json_int_t)(n.connections - n.accelerated)));
+	json_object_set_new(s->root, "listed", counts);
+	if (json_dumpf(s->root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) < 0)
+		return tt_cli_fail("ss", "out of memory", NULL);
 	putchar('\n');
+	return TT_EXIT_OK;
+}
+
+static int list(const struct tt_filter *f, bool json)
+{
+	struct tt_snapshot s;
+	int err = tt_snapshot_take(f, &s), status = TT_EXIT_OK;
+
+	if (err == -EPROTO)
+		return tt_cli_fail("ss", "the daemon's answer is no report",
+				   "is it of another version? tutti down, tutti up");
+	if (err < 0)
+		return tt_cli_no_report("ss", err);
+	if (json)
+		status = print_json(&s);
+	else
+		print_text(&s);
+	tt_snapshot_fini(&s);
+	return status;
 }
 
 int tt_cmd_ss(int argc, char **argv)
 {
 	static const struct option options[] = {{"help", no_argument, NULL, 'h'},
 						{"json", no_argument, NULL, 'j'},
+						{"follow", no_argument, NULL, 'f'},
+						{"wait", no_argument, NULL, 'w'},
+						{"delay", required_argument, NULL, 'd'},
+						TT_FILTER_OPTIONS,
 						{NULL, 0, NULL, 0}};
-	bool json = false;
-	int opt, err;
-	char *text;
-	json_t *r;
+	struct tt_follow_options o = {.delay_s = 1};
+	bool follow = false;
+	const char *only_followed = NULL;
+	int opt, status;
 
 	optind = 0;
 	opterr = 0;
-	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (opt == 'h') {
-			puts("usage: tutti ss [--json]\n\n"
-			     "Lists the TCP connections of programs under 'tutti run': which path\n"
-			     "their bytes take, and why when it is kernel TCP.\n\n"
-			     "  --json   one JSON object");
-			return TT_EXIT_OK;
+	while ((opt = getopt_long(argc, argv, ":hfd:", options, NULL)) != -1) {
+		switch (opt) {
+		case 'h': return usage();
+		case 'j': o.json = true; break;
+		case 'f': follow = true; break;
+		case 'w':
+			o.wait = true;
+			only_followed = "--wait";
+			break;
+		case 'd':
+			if (!tt_arg_seconds(optarg, &o.delay_s))
+				return tt_cli_bad_value("ss", "delay", optarg, TT_SECONDS_ALLOWED);
+			only_followed = "--delay";
+			break;
+		default:
+			status = tt_filter_option("ss", opt, optarg, &o.filter);
+			if (status < 0)
+				return tt_cli_bad_option("ss", opt, argv);
+			if (status > 0)
+				return status;
 		}
-		if (opt == '?')
-			return tt_cli_misuse("ss", "unknown option", argv[optind - 1]);
-		json = true;
 	}
 	if (optind < argc)
 		return tt_cli_misuse("ss", "unexpected word", argv[optind]);
-	err = tt_cli_report(TT_CTL_SS, &text);
-	if (err < 0)
-		return tt_cli_no_report("ss", err);
-	if (json) {
-		puts(text);
-		free(text);
-		return TT_EXIT_OK;
-	}
-	r = json_loads(text, 0, NULL);
-	free(text);
-	if (!r)
-		return tt_cli_fail("ss", "the daemon's answer is no JSON", NULL);
-	print_table(json_object_get(r, "connections"));
-	print_totals(json_object_get(r, "totals"));
-	json_decref(r);
-	return TT_EXIT_OK;
+	if (!follow && only_followed)
+		return tt_cli_misuse("ss", "only with --follow", only_followed);
+	return follow ? tt_follow(&o) : list(&o.filter, o.json);
 }

@@ -221,9 +221,9 @@ static int read_all(int fd, char **ret_text)
 	return 0;
 }
 
-int tt_cli_report(int type, char **ret_text)
+int tt_cli_report(int type, uint64_t arg, char **ret_text)
 {
-	struct tt_ctl_msg m = tt_ctl_msg((enum tt_ctl_type)type, 0, 0, 0, 0);
+	struct tt_ctl_msg m = tt_ctl_msg((enum tt_ctl_type)type, arg, 0, 0, 0);
 	int ctl = tt_ctl_connect(), fd, err;
 
 	if (ctl < 0)
@@ -239,7 +239,7 @@ int tt_cli_report(int type, char **ret_text)
 	return err;
 }
 
-static bool is_absent(int err)
+bool tt_cli_is_absent(int err)
 {
 	return err == -ENOENT || err == -ECONNREFUSED;
 }
@@ -257,14 +257,14 @@ const char *tt_cli_why(int err, const char **ret_todo)
 	*ret_todo = "see tuttid.log in the control directory, or tutti doctor";
 	if (err == -ETIMEDOUT)
 		return "the daemon does not answer";
-	return is_absent(err) ? "the daemon ended at once" : strerror(-err);
+	return tt_cli_is_absent(err) ? "the daemon ended at once" : strerror(-err);
 }
 
 int tt_cli_no_report(const char *what, int err)
 {
 	const char *todo, *why = tt_cli_why(err, &todo);
 
-	if (is_absent(err))
+	if (tt_cli_is_absent(err))
 		return tt_cli_fail(what, "no daemon is running", "start it: tutti up");
 	return tt_cli_fail(what, why, todo);
 }
@@ -338,7 +338,7 @@ int tt_cmd_down(int argc, char **argv)
 	if (argc > 1)
 		return tt_cli_misuse("down", "unexpected word", argv[1]);
 	ctl = tt_ctl_connect();
-	if (is_absent(ctl)) /* what was wanted */
+	if (tt_cli_is_absent(ctl)) /* what was wanted */
 		return TT_EXIT_OK;
 	err = ctl < 0 ? ctl : tt_ctl_request(ctl, &m, -1, NULL, ANSWER_TIMEOUT_MS);
 	if (err == 0) {
@@ -429,7 +429,7 @@ int tt_cmd_status(int argc, char **argv)
 	}
 	if (optind < argc)
 		return tt_cli_misuse("status", "unexpected word", argv[optind]);
-	int err = tt_cli_report(TT_CTL_STATUS, &text);
+	int err = tt_cli_report(TT_CTL_STATUS, 0, &text);
 
 	if (err < 0)
 		return tt_cli_no_report("status", err);

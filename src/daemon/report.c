@@ -368,6 +368,7 @@ int tt_report_ss(struct tt_daemon *d, uint64_t port)
 	t = all_totals(d);
 	tt_json_init(&j);
 	tt_json_open(&j, NULL, '{');
+	tt_json_int(&j, "daemon_pid", getpid());
 	write_connections(d, &j, port);
 	tt_json_open(&j, "totals", '{');
 	write_totals(&j, &t);

@@ -14,8 +14,8 @@
 int tt_cli_bad_value(const char *command, const char *option, const char *value,
 		     const char *allowed)
 {
-	fprintf(stderr, "tutti: %s: --%s cannot be '%s': it takes %s (see: tutti help %s)\n", command,
-		option, value, allowed, command);
+	fprintf(stderr, "tutti: %s: --%s cannot be '%s': it takes %s (see: tutti help %s)\n",
+		command, option, value, allowed, command);
 	return TT_EXIT_MISUSE;
 }
 

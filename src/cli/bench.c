@@ -7,6 +7,7 @@
  * does not count; what is reported is each path's median and the ratios pair by pair.
  */
 #include "bench_int.h"
+#include "cli_int.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -167,7 +168,8 @@ static void print_usage(FILE *f)
 	      "  --size BYTES      of a message\n"
 	      "  --pairs N         how often the paths alternate (default 5; idle 1)\n"
 	      "  --seconds S       that one run measures\n"
-	      "  --spin USEC       how long the user path spins before it sleeps; 0: not at all\n"
+	      "  --spin USEC       how long the user path may spin before it sleeps, at most 1000000;\n"
+	      "                    0: not at all; auto (default): as long as it pays off\n"
 	      "  --procs N         pairs of programs that run at once (default 1; pairs 4)\n"
 	      "  --connections N   idle ones, of idle (default 1000) and crowd (default 10000)\n"
 	      "  --quick           short runs, to see that it works\n"
@@ -175,34 +177,23 @@ static void print_usage(FILE *f)
 	      f);
 }
 
-static int misuse(const char *what, const char *why)
-{
-	fprintf(stderr, "tutti: bench: %s%s%s (see: tutti bench --help)\n", what, why ? ": " : "",
-		why ? why : "");
-	return 2;
-}
-
 static bool parse_int(const char *text, long min, long max, int *ret_value)
 {
-	char *end;
 	long value;
 
-	errno = 0;
-	value = strtol(text, &end, 10);
-	if (errno || end == text || *end || value < min || value > max)
+	if (!tt_arg_number(text, min, max, &value))
 		return false;
 	*ret_value = (int)value;
 	return true;
 }
 
-static bool parse_seconds(const char *text, double *ret_value)
+static bool parse_spin(const char *text, int *ret_usec)
 {
-	char *end;
-	double value = strtod(text, &end);
+	uint32_t usec;
 
-	if (end == text || *end || !(value > 0 && value <= 3600))
+	if (!tt_arg_spin(text, &usec))
 		return false;
-	*ret_value = value;
+	*ret_usec = usec == UINT32_MAX ? -1 : (int)usec;
 	return true;
 }
 
@@ -244,8 +235,32 @@ static const struct option options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-static bool parse_option(struct tt_bench *b, int opt, char *text)
+/* What an option takes, for whoever gave it something else. */
+static const struct {
+	int opt;
+	const char *name, *allowed;
+} values[] = {
+	{OPT_SIZE, "size", "bytes, 1 to 1073741824"},
+	{OPT_PATHS, "paths", "tcp, user, unix, each once, with commas between"},
+	{OPT_PAIRS, "pairs", "a count, 1 to 1000"},
+	{OPT_SPIN, "spin", TT_SPIN_ALLOWED},
+	{OPT_PROCS, "procs", "a count, 1 to 64"},
+	{OPT_CONNECTIONS, "connections", "a count, 1 to 1000000"},
+	{OPT_SECONDS, "seconds", TT_SECONDS_ALLOWED},
+};
+_Static_assert(TT_BENCH_MAX_PAIRS == 1000 && TT_BENCH_MAX_PROCS == 64, "as the table says");
+
+static int bad_value(int opt, const char *text)
 {
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+		if (values[i].opt == opt)
+			return tt_cli_bad_value("bench", values[i].name, text, values[i].allowed);
+	return TT_EXIT_MISUSE;
+}
+
+static bool parse_option(struct tt_bench *b, int opt, const char *text)
+{
+	char list[256];
 	int value = 0;
 	bool ok = true;
 
@@ -254,25 +269,20 @@ static bool parse_option(struct tt_bench *b, int opt, char *text)
 		ok = parse_int(text, 1, 1 << 30, &value);
 		b->size_bytes = (size_t)value;
 		break;
-	case OPT_PATHS: ok = parse_paths(text, b); break;
+	case OPT_PATHS:
+		snprintf(list, sizeof(list), "%s", text);
+		ok = parse_paths(list, b);
+		break;
 	case OPT_PAIRS: ok = parse_int(text, 1, TT_BENCH_MAX_PAIRS, &b->pairs); break;
-	case OPT_SPIN: ok = parse_int(text, 0, 1000000000, &b->spin_usec); break;
+	case OPT_SPIN: ok = parse_spin(text, &b->spin_usec); break;
 	case OPT_PROCS: ok = parse_int(text, 1, TT_BENCH_MAX_PROCS, &b->procs); break;
 	case OPT_CONNECTIONS: ok = parse_int(text, 1, 1000000, &b->connections); break;
-	case OPT_SECONDS: ok = parse_seconds(text, &b->seconds); break;
+	case OPT_SECONDS: ok = tt_arg_seconds(text, &b->seconds); break;
 	case 'j': b->json = true; break;
 	case 'q': b->quick = true; break;
 	default: ok = false; break;
 	}
 	return ok;
-}
-
-static const char *option_name(int opt)
-{
-	for (const struct option *o = options; o->name; o++)
-		if (o->val == opt)
-			return o->name;
-	return "?";
 }
 
 /* What was not said comes from the benchmark's own line in the table. */
@@ -299,35 +309,37 @@ static void fill_defaults(struct tt_bench *b)
 /* 0: go on; otherwise the exit status plus one, since --help is a good end. */
 static int parse(struct tt_bench *b, int argc, char **argv)
 {
+	char size[24];
 	int opt;
 
 	optind = 0; /* the command's own options were read with getopt already */
 	opterr = 0;
-	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
 		if (opt == 'h') {
 			print_usage(stdout);
 			return 1;
 		}
-		if (opt == '?')
-			return 1 +
-			       misuse("unknown option, or one without its value", argv[optind - 1]);
+		if (opt == '?' || opt == ':')
+			return 1 + tt_cli_bad_option("bench", opt, argv);
 		if (!parse_option(b, opt, optarg))
-			return 1 + misuse("bad value of an option", option_name(opt));
+			return 1 + bad_value(opt, optarg);
 	}
 	if (optind >= argc)
-		return 1 + misuse("which benchmark?", NULL);
+		return 1 + tt_cli_misuse("bench", "which benchmark?", NULL);
 	if (optind + 1 < argc)
-		return 1 + misuse("more than one benchmark", argv[optind + 1]);
+		return 1 + tt_cli_misuse("bench", "more than one benchmark", argv[optind + 1]);
 	for (b->spec = specs; b->spec->name; b->spec++)
 		if (!strcmp(b->spec->name, argv[optind]))
 			break;
 	if (!b->spec->name)
-		return 1 + misuse("unknown benchmark", argv[optind]);
+		return 1 + tt_cli_misuse("bench", "unknown benchmark", argv[optind]);
 	fill_defaults(b);
+	snprintf(size, sizeof(size), "%zu", b->size_bytes);
 	if (!strcmp(b->spec->name, "idle") && (1 << 20) % b->size_bytes)
-		return 1 + misuse("bad value of an option", "size must divide 1 MiB");
+		return 1 + tt_cli_bad_value("bench", "size", size, "a divisor of 1 MiB for idle");
 	if (!strcmp(b->spec->name, "connect") && b->size_bytes != 1)
-		return 1 + misuse("bad value of an option", "connect sends one byte");
+		return 1 + tt_cli_bad_value("bench", "size", size,
+					    "1 for connect, which sends one byte");
 	return 0;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
+#include "cli_int.h"
+
 #include <errno.h>
 #include <ini.h>
 #include <limits.h>
@@ -9,25 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_SPIN_USEC 1000000
 #define SYSTEM_FILE "/etc/tutti/tutti.conf"
-
-bool tt_parse_spin(const char *text, uint32_t *ret_usec)
-{
-	char *end;
-	unsigned long v;
-
-	if (!strcmp(text, "auto")) {
-		*ret_usec = UINT32_MAX;
-		return true;
-	}
-	errno = 0;
-	v = strtoul(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || v > MAX_SPIN_USEC)
-		return false;
-	*ret_usec = (uint32_t)v;
-	return true;
-}
 
 /* Of one file. Its lines about this program are kept apart: they win wherever they stand. */
 struct reading {
@@ -83,7 +67,7 @@ static int take(void *user, const char *section, const char *key, const char *va
 	} else if (!strcmp(key, "spin")) {
 		uint32_t usec;
 
-		ok = tt_parse_spin(value, &usec);
+		ok = tt_arg_spin(value, &usec);
 		if (ok && (mine || !r->mine.spin))
 			r->all.spin_usec = usec;
 		r->mine.spin |= mine;

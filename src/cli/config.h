@@ -13,9 +13,6 @@ struct tt_run_config {
 	bool stats, strict;
 };
 
-/* "auto", or microseconds up to a second. */
-bool tt_parse_spin(const char *text, uint32_t *ret_usec);
-
 /*
  * Reads /etc/tutti/tutti.conf, then $XDG_CONFIG_HOME/tutti/tutti.conf (else
  * ~/.config/...), or $TUTTI_CONFIG alone; what comes later replaces what came

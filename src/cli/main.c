@@ -57,7 +57,7 @@ static void print_usage(FILE *out)
 	for (size_t i = 0; i < NCOMMANDS; i++)
 		if (commands[i].run)
 			fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-	fputs("\n'tutti COMMAND --help' says more; 'tutti --version' prints the version.\n", out);
+	fputs("\n'tutti help COMMAND' says more; 'tutti --version' prints the version.\n", out);
 }
 
 /* What could not be written was not done. */
@@ -66,6 +66,39 @@ static int written(const char *name, int status)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return status;
 	return tt_cli_fail(name, "the result cannot be written", "is the disk full?");
+}
+
+static const struct command *find_command(const char *name)
+{
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+static int run_command(const char *name, int argc, char **argv)
+{
+	const struct command *c = find_command(name);
+
+	if (c && c->run)
+		return c->run(argc, argv);
+	fprintf(stderr, "tutti: %s%s%s (see: tutti --help)\n", c ? "" : "unknown command: ", name,
+		c ? ": not in this version" : "");
+	return TT_EXIT_MISUSE;
+}
+
+/* 'tutti help COMMAND' is 'tutti COMMAND --help'. */
+static int help(int argc, char **argv)
+{
+	static char option[] = "--help";
+	char *words[] = {argv[1], option, NULL};
+
+	if (argc > 2)
+		return tt_cli_misuse("help", "one command at a time", argv[2]);
+	if (argc == 2 && *argv[1] != '-' && strcmp(argv[1], "help") != 0)
+		return run_command(argv[1], 2, words);
+	print_usage(stdout);
+	return TT_EXIT_OK;
 }
 
 static int run(int argc, char **argv);
@@ -87,7 +120,7 @@ static int run(int argc, char **argv)
 	}
 	const char *name = argv[1];
 
-	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+	if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
 		print_usage(stdout);
 		return TT_EXIT_OK;
 	}
@@ -95,14 +128,7 @@ static int run(int argc, char **argv)
 		puts("tutti " TUTTI_VERSION);
 		return TT_EXIT_OK;
 	}
-	for (size_t i = 0; i < NCOMMANDS; i++) {
-		if (strcmp(commands[i].name, name) != 0)
-			continue;
-		if (commands[i].run)
-			return commands[i].run(argc - 1, argv + 1);
-		fprintf(stderr, "tutti: %s: not in this version (see: tutti --help)\n", name);
-		return TT_EXIT_MISUSE;
-	}
-	fprintf(stderr, "tutti: unknown command: %s (see: tutti --help)\n", name);
-	return TT_EXIT_MISUSE;
+	if (!strcmp(name, "help"))
+		return help(argc - 1, argv + 1);
+	return run_command(name, argc - 1, argv + 1);
 }

@@ -62,7 +62,7 @@ static int parse_path(const char *path, struct options *o)
 		return TT_EXIT_MISUSE;
 	}
 	if (strcmp(path, "auto") != 0 && strcmp(path, "user") != 0 && strcmp(path, "tcp") != 0)
-		return tt_cli_misuse("run", "no such path", path);
+		return tt_cli_bad_value("run", "path", path, "auto, user or tcp");
 	o->tcp = !strcmp(path, "tcp");
 	return 0;
 }
@@ -90,8 +90,8 @@ static int defaults(const char *program, struct options *o, char path[16])
 	o->spin_usec = c.spin_usec;
 	o->stats = c.stats;
 	o->strict = c.strict;
-	if (spin && *spin && !tt_parse_spin(spin, &o->spin_usec))
-		return tt_cli_misuse("run", "bad TUTTI_SPIN_USEC", spin);
+	if (spin && *spin && !tt_arg_spin(spin, &o->spin_usec))
+		return tt_cli_misuse("run", "TUTTI_SPIN_USEC takes " TT_SPIN_ALLOWED ", not", spin);
 	snprintf(path, 16, "%s", env_path && *env_path ? env_path : c.path[0] ? c.path : "auto");
 	return 0;
 }
@@ -113,7 +113,7 @@ static int parse(int argc, char **argv, struct options *o)
 
 	optind = 0;
 	opterr = 0;
-	while ((opt = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "+:h", options, NULL)) != -1) {
 		switch (opt) {
 		case 'h': return usage();
 		case 'p': path = optarg; break;
@@ -121,13 +121,11 @@ static int parse(int argc, char **argv, struct options *o)
 		case 't': stats = true; break;
 		case 'S': strict = true; break;
 		case 'm': return not_here("--mpi");
-		default:
-			return tt_cli_misuse("run", "unknown option, or one without its value",
-					     argv[optind - 1]);
+		default: return tt_cli_bad_option("run", opt, argv);
 		}
 	}
-	if (spin && !tt_parse_spin(spin, &o->spin_usec))
-		return tt_cli_misuse("run", "--spin wants microseconds, at most a second", spin);
+	if (spin && !tt_arg_spin(spin, &o->spin_usec))
+		return tt_cli_bad_value("run", "spin", spin, TT_SPIN_ALLOWED);
 	if (optind >= argc)
 		return tt_cli_misuse("run", "which program?", NULL);
 	o->program = argv + optind;
@@ -135,7 +133,7 @@ static int parse(int argc, char **argv, struct options *o)
 	if (err)
 		return err;
 	if (spin)
-		tt_parse_spin(spin, &o->spin_usec);
+		tt_arg_spin(spin, &o->spin_usec);
 	o->stats |= stats;
 	o->strict |= strict;
 	err = parse_path(path ? path : path_default, o);

@@ -12,17 +12,17 @@
 #include <unistd.h>
 
 const char *const tt_sort_names[TT_SORT_COUNT] = {
-	[TT_SORT_RATE] = "rate",     [TT_SORT_BYTES] = "bytes",	  [TT_SORT_MESSAGES] = "messages",
-	[TT_SORT_QUEUED] = "queued", [TT_SORT_SLEEPS] = "sleeps", [TT_SORT_WAKES] = "wakes",
+	[TT_SORT_RATE] = "rate",       [TT_SORT_BYTES] = "bytes",   [TT_SORT_MESSAGES] = "messages",
+	[TT_SORT_QUEUED] = "queued",   [TT_SORT_SLEEPS] = "sleeps", [TT_SORT_WAKES] = "wakes",
 	[TT_SORT_PROGRAM] = "program",
 };
 #define SORT_ALLOWED "rate, bytes, messages, queued, sleeps, wakes or program"
 
 static const enum tt_column columns[] = {
-	TT_COL_PROGRAM,	    TT_COL_PID,	       TT_COL_PEER,	 TT_COL_PEER_PID, TT_COL_LOCAL,
-	TT_COL_REMOTE,	    TT_COL_PATH,       TT_COL_TX_RATE,	 TT_COL_RX_RATE,  TT_COL_MESSAGE_RATE,
-	TT_COL_QUEUED,	    TT_COL_SPIN_RATE,  TT_COL_SLEEP_RATE, TT_COL_WAKE_RATE, TT_COL_REASON,
-	TT_COL_CREDITS,	    TT_COL_END,
+	TT_COL_PROGRAM, TT_COL_PID,	  TT_COL_PEER,	     TT_COL_PEER_PID,  TT_COL_LOCAL,
+	TT_COL_REMOTE,	TT_COL_PATH,	  TT_COL_TX_RATE,    TT_COL_RX_RATE,   TT_COL_MESSAGE_RATE,
+	TT_COL_QUEUED,	TT_COL_SPIN_RATE, TT_COL_SLEEP_RATE, TT_COL_WAKE_RATE, TT_COL_REASON,
+	TT_COL_CREDITS, TT_COL_END,
 };
 
 static int usage(void)

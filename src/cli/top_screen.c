@@ -83,8 +83,9 @@ static void draw(struct screen *s)
 
 	erase();
 	tt_top_clock(clock, sizeof(clock));
-	snprintf(text, sizeof(text), "tutti top  %s  every %g s, by %s%s  (q quit, s sort, p pause, h help)",
-		 clock, t->delay_s, tt_sort_names[t->sort], s->paused ? "  PAUSED" : "");
+	snprintf(text, sizeof(text),
+		 "tutti top  %s  every %g s, by %s%s  (q quit, s sort, p pause, h help)", clock,
+		 t->delay_s, tt_sort_names[t->sort], s->paused ? "  PAUSED" : "");
 	attron(A_BOLD);
 	put_line(0, text);
 	attroff(A_BOLD);

@@ -3,6 +3,7 @@
 #include "base/shm.h"
 #include "cli_int.h"
 #include "daemon/daemon.h"
+#include "table_int.h"
 #include "ulc/ctl.h"
 
 #include <errno.h>
@@ -310,7 +311,7 @@ int tt_cmd_up(int argc, char **argv)
 			return tt_cli_fail("up",
 					   "a daemon for the whole machine is not in this version",
 					   "use 'tutti up', as each user");
-		default: return tt_cli_misuse("up", "unknown option", argv[optind - 1]);
+		default: return tt_cli_bad_option("up", opt, argv);
 		}
 	}
 	if (optind < argc)
@@ -394,6 +395,7 @@ static void print_status(const json_t *r)
 	static const char *const keys[] = {"sides",	  "links",	   "bells",
 					   "claims",	  "granted_total", "refused_total",
 					   "memory_bytes"};
+	char text[TT_LINE_BYTES];
 
 	printf("daemon of pid %" JSON_INTEGER_FORMAT ", version %s, up for %.0f s\n",
 	       json_integer_value(json_object_get(r, "pid")),
@@ -402,6 +404,8 @@ static void print_status(const json_t *r)
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		printf("  %-14s %" JSON_INTEGER_FORMAT "\n", keys[i],
 		       json_integer_value(json_object_get(r, keys[i])));
+	tt_format_totals(json_object_get(r, "totals"), text, sizeof(text));
+	printf("since its start: %s\n", text);
 }
 
 int tt_cmd_status(int argc, char **argv)
@@ -424,7 +428,7 @@ int tt_cmd_status(int argc, char **argv)
 			return TT_EXIT_OK;
 		}
 		if (opt == '?')
-			return tt_cli_misuse("status", "unknown option", argv[optind - 1]);
+			return tt_cli_bad_option("status", opt, argv);
 		how = opt;
 	}
 	if (optind < argc)

@@ -14,19 +14,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #define MAX_HEADERS 4096u
+#define MAX_KEPT 32
 #define MAX_NOTES 65536u
 #define MAX_SCRIPTS 4 /* as the kernel: a script's interpreter may be one */
 
 #if __ELF_NATIVE_CLASS == 64
 #define NATIVE_CLASS ELFCLASS64
+#define NATIVE_BITS 64
 #else
 #define NATIVE_CLASS ELFCLASS32
+#define NATIVE_BITS 32
 #endif
 #if defined(__x86_64__)
 #define NATIVE_MACHINE EM_X86_64
@@ -170,8 +174,9 @@ static void read_loader(int fd, const ElfW(Phdr) * ph, struct tt_program *p)
 
 static void read_native(int fd, struct tt_program *p)
 {
+	ElfW(Phdr) ph, kept[MAX_KEPT];
 	ElfW(Ehdr) eh;
-	ElfW(Phdr) ph;
+	int nkept = 0;
 
 	if (!read_at(fd, 0, &eh, sizeof(eh)) || eh.e_phentsize != sizeof(ph) ||
 	    eh.e_phnum > MAX_HEADERS)
@@ -185,7 +190,10 @@ static void read_native(int fd, struct tt_program *p)
 			p->is_dynamic = true;
 		else if (ph.p_type == PT_NOTE && has_go_note(fd, &ph))
 			p->is_go = true;
+		if ((ph.p_type == PT_DYNAMIC || ph.p_type == PT_LOAD) && nkept < MAX_KEPT)
+			kept[nkept++] = ph;
 	}
+	tt_elf_read_dynamic(fd, kept, nkept, p);
 	/* A static executable that can be loaded anywhere has a dynamic section, and no loader. */
 	if (!p->loader[0])
 		p->is_dynamic = false;
@@ -201,7 +209,8 @@ static void judge_elf(int fd, const unsigned char *ident, struct tt_program *p)
 	if (!read_at(fd, offsetof(Elf64_Ehdr, e_machine), &machine, sizeof(machine)))
 		machine = EM_NONE;
 	if (ident[EI_CLASS] != NATIVE_CLASS || machine != NATIVE_MACHINE) {
-		p->why = "for another architecture than Tutti";
+		p->why = p->bits != NATIVE_BITS ? "for another word size than Tutti"
+						: "for another architecture than Tutti";
 		p->todo = "use a native build of it";
 		return;
 	}
@@ -213,12 +222,17 @@ static void judge_elf(int fd, const unsigned char *ident, struct tt_program *p)
 		p->why = "a Go program, which enters the kernel without libc";
 		p->todo = "no other path serves it in this version";
 	} else if (!p->is_dynamic) {
-		p->why = "statically linked";
+		p->why = p->is_pie ? "statically linked (static-pie)" : "statically linked";
 		p->todo = "use a dynamically linked build of it";
 	} else if (strncmp(loader, "ld-linux", 8) != 0 && strncmp(loader, "ld64.so", 7) != 0 &&
 		   strncmp(loader, "ld.so", 5) != 0) {
-		p->why = "linked with another C library than Tutti";
+		p->is_musl = p->is_musl || strncmp(loader, "ld-musl", 7) == 0;
+		p->why = p->is_musl ? "linked with musl, another C library than Tutti"
+				    : "linked with another C library than Tutti";
 		p->todo = "use a build for glibc";
+	} else if (access(p->loader, X_OK) < 0) {
+		p->why = "its loader is not on this machine";
+		p->todo = "use a build of it for this system";
 	}
 }
 
@@ -228,7 +242,8 @@ static void judge_elf(int fd, const unsigned char *ident, struct tt_program *p)
 static void judge_rights(int fd, const struct stat *st, struct tt_program *p)
 {
 	struct statvfs fs;
-	bool ignored = fstatvfs(fd, &fs) == 0 && (fs.f_flag & ST_NOSUID);
+	bool ignored = (fstatvfs(fd, &fs) == 0 && (fs.f_flag & ST_NOSUID)) ||
+		       prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
 
 	if (ignored)
 		return;

@@ -4,6 +4,7 @@
 #define TT_CLI_ELF_INT_H
 
 #include <limits.h>
+#include <link.h>
 #include <stdbool.h>
 
 struct tt_program {
@@ -12,10 +13,14 @@ struct tt_program {
 	char binary[PATH_MAX]; /* what runs: path, or the interpreter of the script */
 	char loader[PATH_MAX]; /* PT_INTERP; empty: none */
 	int bits;	       /* 32, 64; 0 no ELF file */
-	bool is_dynamic, is_go, is_setid, has_caps, is_unreadable;
+	char glibc[16];	       /* the newest version that it asks for; empty: none */
+	bool is_dynamic, is_pie, is_musl, uses_io_uring, is_go, is_setid, has_caps, is_unreadable;
 	/* NULL when it can be accelerated; else why not, and what to do about it. */
 	const char *why, *todo;
 };
+
+/* elf_dyn.c: is_pie, is_musl, uses_io_uring, glibc. */
+void tt_elf_read_dynamic(int fd, const ElfW(Phdr) * headers, int nheaders, struct tt_program *p);
 
 /* Finds name as execvp(3) does. 0 or a negative errno. */
 int tt_program_find(const char *name, char *ret_path);

@@ -229,6 +229,17 @@ static void tell_daemon(struct tt_findings *all, int err)
 				"cannot be asked: %s: try tutti down, tutti up", strerror(-err));
 }
 
+/* Of each connection, the process's end first. */
+static void put_first(struct tt_snapshot *s, long pid)
+{
+	for (size_t i = 0; i < s->npairs; i++) {
+		struct tt_pair *p = &s->pairs[i];
+
+		if (p->b >= 0 && s->ends[p->a].pid != pid)
+			*p = (struct tt_pair){p->b, p->a};
+	}
+}
+
 static int diagnose_process(long pid, bool json)
 {
 	struct tt_filter filter = {.pid = pid};
@@ -244,6 +255,7 @@ static int diagnose_process(long pid, bool json)
 		return tt_cli_fail(name, err == -ESRCH ? "there is none" : strerror(-err),
 				   err == -ESRCH ? "see: ps -e" : "ask as its user");
 	err = tt_snapshot_take(&filter, &s);
+	put_first(&s, pid);
 	tell_daemon(&all, err);
 	const char *why = why_not(&p, &all);
 

@@ -148,10 +148,10 @@ static void check_nofile(struct tt_finding *f)
 	getrlimit(RLIMIT_NOFILE, &rl);
 	if (rl.rlim_cur < 256)
 		tt_finding_set(f, TT_WARN, "%llu: too few for a server; raise it with ulimit -n",
-		    (unsigned long long)rl.rlim_cur);
+			       (unsigned long long)rl.rlim_cur);
 	else
 		tt_finding_set(f, TT_GOOD, "%llu, at most %llu", (unsigned long long)rl.rlim_cur,
-		    (unsigned long long)rl.rlim_max);
+			       (unsigned long long)rl.rlim_max);
 }
 
 static bool is_below(int resource, uint64_t bytes, uint64_t *ret_limit)
@@ -220,7 +220,8 @@ static void check_dir(struct tt_finding *f)
 	int err = tt_cli_dir(dir, sizeof(dir), true);
 
 	if (err == -EPERM)
-		tt_finding_set(f, TT_FAIL, "others may write there, or it is not yours: set TUTTI_DIR");
+		tt_finding_set(f, TT_FAIL,
+			       "others may write there, or it is not yours: set TUTTI_DIR");
 	else if (err < 0)
 		tt_finding_set(f, TT_FAIL, "cannot be made: %s: set TUTTI_DIR", strerror(-err));
 	else
@@ -236,7 +237,8 @@ static void check_daemon(struct tt_finding *f)
 	else if (ctl == -ENOENT || ctl == -ECONNREFUSED)
 		tt_finding_set(f, TT_GOOD, "does not run; 'tutti run' will start it");
 	else
-		tt_finding_set(f, TT_FAIL, "cannot be reached: %s: try tutti down, tutti up", strerror(-ctl));
+		tt_finding_set(f, TT_FAIL, "cannot be reached: %s: try tutti down, tutti up",
+			       strerror(-ctl));
 	if (ctl >= 0)
 		close(ctl);
 }
@@ -246,10 +248,12 @@ static void check_library(struct tt_finding *f)
 	char path[PATH_MAX];
 
 	if (tt_cli_preload_path(path, sizeof(path)) < 0)
-		tt_finding_set(f, TT_FAIL,
-		    "libtutti-preload.so is not beside the command nor in ../lib: build it");
+		tt_finding_set(
+			f, TT_FAIL,
+			"libtutti-preload.so is not beside the command nor in ../lib: build it");
 	else if (strpbrk(path, ": "))
-		tt_finding_set(f, TT_FAIL, "its path has a space or colon in it: install Tutti elsewhere");
+		tt_finding_set(f, TT_FAIL,
+			       "its path has a space or colon in it: install Tutti elsewhere");
 	else
 		tt_finding_set(f, TT_GOOD, "%.380s", path);
 }

@@ -3,9 +3,9 @@
 #include "cli_int.h"
 #include "doctor_int.h"
 
+#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <link.h>
 #include <stdint.h>
@@ -123,9 +123,10 @@ static void tell_library(struct tt_findings *all, pid_t pid, const struct tt_pro
 		tt_findings_add(all, "library", "preloaded library", TT_FAIL, "not there: %s",
 				p->why);
 	else if (asked)
-		tt_findings_add(all, "library", "preloaded library", TT_FAIL,
-				"not there, though LD_PRELOAD names it: was it unreadable? start the "
-				"program anew");
+		tt_findings_add(
+			all, "library", "preloaded library", TT_FAIL,
+			"not there, though LD_PRELOAD names it: was it unreadable? start the "
+			"program anew");
 	else
 		tt_findings_add(all, "library", "preloaded library", TT_FAIL,
 				"not there: it was not started by 'tutti run', or what started it "
@@ -142,7 +143,8 @@ static void tell_daemon_directory(struct tt_findings *all, pid_t pid)
 		return;
 	if (tt_cli_dir(ours, sizeof(ours), false) == 0 && strcmp(theirs, ours) != 0)
 		tt_findings_add(all, "daemon_directory", "its daemon", TT_WARN,
-				"is another one, of %.200s: ask with TUTTI_DIR set to that", theirs);
+				"is another one, of %.200s: ask with TUTTI_DIR set to that",
+				theirs);
 	else
 		tt_findings_add(all, "daemon_directory", "its daemon", TT_GOOD, "the same: %.300s",
 				theirs);
@@ -157,8 +159,9 @@ static void tell_namespace(struct tt_findings *all, pid_t pid)
 	    readlink("/proc/self/ns/net", ours, sizeof(ours) - 1) < 0)
 		return;
 	if (strcmp(theirs, ours) != 0)
-		tt_findings_add(all, "network", "network namespace", TT_WARN,
-				"another one than this: connections between two stay on kernel TCP");
+		tt_findings_add(
+			all, "network", "network namespace", TT_WARN,
+			"another one than this: connections between two stay on kernel TCP");
 }
 
 static long status_number(pid_t pid, const char *key)
@@ -190,10 +193,11 @@ static void tell_user(struct tt_findings *all, pid_t pid)
 	long uid = status_number(pid, "Uid");
 
 	if (uid >= 0 && uid != (long)geteuid())
-		tt_findings_add(all, "user", "user", TT_WARN,
-				"user %ld: a daemon serves its own user's processes, and those that "
-				"began as such",
-				uid);
+		tt_findings_add(
+			all, "user", "user", TT_WARN,
+			"user %ld: a daemon serves its own user's processes, and those that "
+			"began as such",
+			uid);
 }
 
 struct descriptors {

@@ -56,8 +56,8 @@ static void tell_libc(struct tt_findings *all, const struct tt_program *p)
 				"without",
 				p->glibc, here);
 	else
-		tt_findings_add(all, "libc", "C library", TT_GOOD,
-				"glibc %s; asks for %s or newer", here, p->glibc);
+		tt_findings_add(all, "libc", "C library", TT_GOOD, "glibc %s; asks for %s or newer",
+				here, p->glibc);
 }
 
 static void tell_rights(struct tt_findings *all, const struct tt_program *p)

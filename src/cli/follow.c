@@ -94,12 +94,11 @@ static void tell_closed(const struct tt_end *e, tt_event_fn fn, void *arg)
 
 void tt_follow_diff(const struct tt_end *old, const struct tt_end *now, tt_event_fn fn, void *arg)
 {
-	if (!now) {
-		tell_closed(old, fn, arg);
-		return;
-	}
-	if (!old) {
-		tell_found(now, fn, arg);
+	if (!old || !now) {
+		if (now)
+			tell_found(now, fn, arg);
+		else if (old)
+			tell_closed(old, fn, arg);
 		return;
 	}
 	for (int i = level_of(old) + 1; i <= level_of(now); i++)

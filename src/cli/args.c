@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is wrong with an option, said so that it need not be looked up. */
+/* What is wrong, in one line; of an option so that it need not be looked up. */
 #include "cli_int.h"
 
 #include <errno.h>
@@ -10,6 +10,22 @@
 
 #define MIN_SECONDS 0.05
 #define MAX_SECONDS 3600.0
+
+int tt_cli_fail(const char *what, const char *why, const char *todo)
+{
+	if (todo)
+		fprintf(stderr, "tutti: %s: %s (%s)\n", what, why, todo);
+	else
+		fprintf(stderr, "tutti: %s: %s\n", what, why);
+	return TT_EXIT_FAILED;
+}
+
+int tt_cli_misuse(const char *command, const char *why, const char *word)
+{
+	fprintf(stderr, "tutti: %s: %s%s%s (see: tutti %s --help)\n", command, why,
+		word ? ": " : "", word ? word : "", command);
+	return TT_EXIT_MISUSE;
+}
 
 int tt_cli_bad_value(const char *command, const char *option, const char *value,
 		     const char *allowed)

@@ -19,12 +19,11 @@ int tt_cmd_doctor(int argc, char **argv);
 /* `tuttid`: what `up` starts. */
 int tt_cmd_daemon(int argc, char **argv);
 
+/* args.c */
 /* Prints "tutti: what: why (todo)"; todo NULL: without. Returns TT_EXIT_FAILED. */
 int tt_cli_fail(const char *what, const char *why, const char *todo);
 /* Prints what is wrong with the command line. Returns TT_EXIT_MISUSE. */
 int tt_cli_misuse(const char *command, const char *why, const char *word);
-
-/* args.c */
 #define TT_MAX_SPIN_USEC 1000000
 #define TT_SPIN_ALLOWED "microseconds, 0 to 1000000, or auto"
 #define TT_SECONDS_ALLOWED "seconds, 0.05 to 3600"

@@ -33,22 +33,6 @@ static const struct command {
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 
-int tt_cli_fail(const char *what, const char *why, const char *todo)
-{
-	if (todo)
-		fprintf(stderr, "tutti: %s: %s (%s)\n", what, why, todo);
-	else
-		fprintf(stderr, "tutti: %s: %s\n", what, why);
-	return TT_EXIT_FAILED;
-}
-
-int tt_cli_misuse(const char *command, const char *why, const char *word)
-{
-	fprintf(stderr, "tutti: %s: %s%s%s (see: tutti %s --help)\n", command, why,
-		word ? ": " : "", word ? word : "", command);
-	return TT_EXIT_MISUSE;
-}
-
 static void print_usage(FILE *out)
 {
 	fputs("usage: tutti COMMAND [ARGUMENT...]\n\n"

@@ -236,6 +236,7 @@ static json_t *connection(const struct tt_top *t, size_t i)
 	const struct tt_pair *p = &t->now.pairs[i];
 	const struct tt_end *a = tt_end_a(&t->now, p), *b = tt_end_b(&t->now, p);
 	const struct tt_rates *r = &t->rates[i];
+	uint64_t rx_bytes = a->ring_rx_bytes + a->shadow_rx_bytes;
 	json_t *o = json_object();
 
 	json_object_set_new(o, "id", json_string(a->id));
@@ -255,8 +256,7 @@ static json_t *connection(const struct tt_top *t, size_t i)
 	json_object_set_new(o, "spins_per_s", json_real(r->spins));
 	json_object_set_new(o, "sleeps_per_s", json_real(r->sleeps));
 	json_object_set_new(o, "wakes_per_s", json_real(r->wakes));
-	put_both(o, "tx_bytes", "rx_bytes", a->ring_tx_bytes + a->shadow_tx_bytes,
-		 &(uint64_t){a->ring_rx_bytes + a->shadow_rx_bytes});
+	put_both(o, "tx_bytes", "rx_bytes", a->ring_tx_bytes + a->shadow_tx_bytes, &rx_bytes);
 	put_both(o, "queued_bytes", "peer_queued_bytes", a->queued_bytes,
 		 b ? &b->queued_bytes : &a->tx_queued_bytes);
 	if (a->has_credit)

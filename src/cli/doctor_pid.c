@@ -141,7 +141,7 @@ static void tell_daemon_directory(struct tt_findings *all, pid_t pid)
 
 	if (read_variable(pid, "TUTTI_DIR", theirs, sizeof(theirs)) < 0 || !*theirs)
 		return;
-	if (tt_cli_dir(ours, sizeof(ours), false) == 0 && strcmp(theirs, ours) != 0)
+	if (tt_cli_dir(ours, sizeof(ours), false) < 0 || strcmp(theirs, ours) != 0)
 		tt_findings_add(all, "daemon_directory", "its daemon", TT_WARN,
 				"is another one, of %.200s: ask with TUTTI_DIR set to that",
 				theirs);

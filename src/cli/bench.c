@@ -207,7 +207,7 @@ static bool parse_paths(char *list, struct tt_bench *b)
 	for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
 		int i = 0;
 
-		while (known[i] && strcmp(known[i], name))
+		while (known[i] && strcmp(known[i], name) != 0)
 			i++;
 		for (int j = 0; j < b->n_paths; j++)
 			if (!strcmp(b->paths[j].name, name))

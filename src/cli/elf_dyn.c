@@ -24,7 +24,7 @@ struct image {
 	uint64_t strings, versions; /* addresses; 0: none */
 	uint64_t nversions;
 	uint64_t needed[64]; /* offsets of names in strings */
-	int nneeded;
+	int needed_count;
 	uint64_t flags_1;
 };
 
@@ -61,8 +61,8 @@ static void take_entry(struct image *im, const ElfW(Dyn) * d)
 	case DT_VERNEEDNUM: im->nversions = d->d_un.d_val; break;
 	case DT_FLAGS_1: im->flags_1 = d->d_un.d_val; break;
 	case DT_NEEDED:
-		if (im->nneeded < (int)(sizeof(im->needed) / sizeof(im->needed[0])))
-			im->needed[im->nneeded++] = d->d_un.d_val;
+		if (im->needed_count < (int)(sizeof(im->needed) / sizeof(im->needed[0])))
+			im->needed[im->needed_count++] = d->d_un.d_val;
 		break;
 	default: break;
 	}
@@ -133,7 +133,7 @@ void tt_elf_read_dynamic(int fd, const ElfW(Phdr) * headers, int nheaders, struc
 		take_entry(&im, &d);
 	}
 	p->is_pie = im.flags_1 & DF_1_PIE;
-	for (int i = 0; i < im.nneeded; i++) {
+	for (int i = 0; i < im.needed_count; i++) {
 		char name[64];
 
 		read_name(&im, im.needed[i], name, sizeof(name));

@@ -381,7 +381,7 @@ static struct tt_filter narrow(const struct follower *f)
 	for (size_t i = 1; i < f->n; i++)
 		if (!tt_end_is_peer(&f->ends[0].e, &f->ends[i].e))
 			return all;
-	return (struct tt_filter){.port = strtol(strrchr(f->ends[0].e.local, ':') + 1, NULL, 10)};
+	return (struct tt_filter){.port = tt_end_port(&f->ends[0].e)};
 }
 
 static int go_on(struct follower *f)

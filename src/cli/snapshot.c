@@ -91,6 +91,11 @@ static long port_of(const char *address)
 	return colon ? strtol(colon + 1, NULL, 10) : 0;
 }
 
+long tt_end_port(const struct tt_end *e)
+{
+	return port_of(e->local);
+}
+
 bool tt_end_is_peer(const struct tt_end *e, const struct tt_end *other)
 {
 	return strcmp(e->local, other->remote) == 0 && strcmp(e->remote, other->local) == 0;

@@ -80,6 +80,8 @@ static inline const struct tt_end *tt_end_b(const struct tt_snapshot *s, const s
 /* "user" when a direction of it moves through shared memory, else "tcp". */
 const char *tt_pair_path(const struct tt_snapshot *s, const struct tt_pair *p);
 const char *tt_pair_reason(const struct tt_snapshot *s, const struct tt_pair *p);
+/* 0 when there is none. */
+long tt_end_port(const struct tt_end *e);
 /* Whether two ends are of one connection. */
 bool tt_end_is_peer(const struct tt_end *e, const struct tt_end *other);
 /* old may be empty: then everything is 0. */

@@ -20,8 +20,8 @@
 	"\"remote\":\"127.0.0.1:40000\",\"path\":\"user\",\"reason\":\"none\","                    \
 	"\"state\":\"attached\",\"tx_route\":\"ring\",\"rx_route\":\"ring\","                      \
 	"\"queued_bytes\":7,\"tx_queued_bytes\":9,\"credit_bytes\":100,\"ring_tx_bytes\":500}"
-#define CLIENT(ring_tx, messages)                                                                  \
-	"{\"id\":\"1.0.0\",\"program\":\"client\",\"pid\":10,\"local\":\"127.0.0.1:40000\","       \
+#define CLIENT(ring_tx, messages)                                                                   \
+	"{\"id\":\"1.0.0\",\"program\":\"client\",\"pid\":10,\"local\":\"127.0.0.1:40000\","        \
 	"\"remote\":\"127.0.0.1:80\",\"path\":\"user\",\"reason\":\"none\",\"state\":\"attached\"," \
 	"\"tx_route\":\"ring\",\"rx_route\":\"ring\",\"queued_bytes\":9,\"ring_tx_bytes\":" ring_tx \
 	",\"tx_messages\":" messages "}"
@@ -184,9 +184,10 @@ static void test_table(void **state)
 	char text[1024] = "";
 
 	tt_table_print(&t, join, text);
-	assert_string_equal(text, "PROGRAM  PID  PEER    PATH  REASON          QUEUED  CREDITS  RING TX\n"
-				  "client    10  server  user  -                  9/7    -/100    12345\n"
-				  "client    10  -       tcp   peer-not-tutti     0/0      -/-        0\n");
+	assert_string_equal(
+		text, "PROGRAM  PID  PEER    PATH  REASON          QUEUED  CREDITS  RING TX\n"
+		      "client    10  server  user  -                  9/7    -/100    12345\n"
+		      "client    10  -       tcp   peer-not-tutti     0/0      -/-        0\n");
 	t.max_rows = 1;
 	*text = '\0';
 	tt_table_print(&t, join, text);
@@ -218,8 +219,8 @@ static void test_short_numbers(void **state)
 	static const struct {
 		double v;
 		const char *text;
-	} cases[] = {{0, "0"},	      {999, "999"},	  {1000, "1.0K"}, {1536, "1.5K"},
-		     {10240, "10K"},  {1048575, "1.0M"},  {4194304, "4.0M"}, {1e12, "931G"}};
+	} cases[] = {{0, "0"},	     {999, "999"},	{1000, "1.0K"},	   {1536, "1.5K"},
+		     {10240, "10K"}, {1048575, "1.0M"}, {4194304, "4.0M"}, {1e12, "931G"}};
 	char text[16];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -245,7 +245,7 @@ static int diagnose_process(long pid, bool json)
 	struct tt_filter filter = {.pid = pid};
 	static struct tt_findings all;
 	static struct tt_program p;
-	struct tt_snapshot s = {NULL};
+	struct tt_snapshot s = {0};
 	char name[32];
 	struct tt_json j;
 	int err = tt_doctor_process(&all, (pid_t)pid, &p), status;

@@ -391,7 +391,7 @@ static int go_on(struct follower *f)
 	int err = 0;
 
 	while (f->n && err == 0) {
-		struct tt_snapshot s = {NULL};
+		struct tt_snapshot s = {0};
 
 		nap(step);
 		since_rates += step;

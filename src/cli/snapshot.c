@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NPORTS 65536
+
 /* ---- reading ---- */
 
 static const char *text_of(const json_t *o, const char *key)
@@ -101,12 +103,27 @@ bool tt_end_is_peer(const struct tt_end *e, const struct tt_end *other)
 	return strcmp(e->local, other->remote) == 0 && strcmp(e->remote, other->local) == 0;
 }
 
-/* Who connects has a port of the upper range, most of the time. */
-static struct tt_pair make_pair(const struct tt_snapshot *s, uint32_t i, uint32_t k)
+/* How many ends have each port as their own. */
+static uint32_t *count_ports(const struct tt_snapshot *s)
 {
-	const struct tt_end *e = &s->ends[i];
+	uint32_t *users = calloc(NPORTS, sizeof(*users));
 
-	if (port_of(e->local) >= port_of(e->remote))
+	for (size_t i = 0; users && i < s->nends; i++)
+		users[port_of(s->ends[i].local) & (NPORTS - 1)]++;
+	return users;
+}
+
+/*
+ * Who connects has a port of his own, and one of the upper range: so the end
+ * whose port is used by fewer, or else is the higher, most probably did.
+ */
+static struct tt_pair make_pair(const struct tt_snapshot *s, const uint32_t *users, uint32_t i,
+				uint32_t k)
+{
+	long mine = port_of(s->ends[i].local), other = port_of(s->ends[k].local);
+	uint32_t n = users[mine & (NPORTS - 1)], m = users[other & (NPORTS - 1)];
+
+	if (n == m ? mine >= other : n < m)
 		return (struct tt_pair){(int)i, (int)k};
 	return (struct tt_pair){(int)k, (int)i};
 }
@@ -119,14 +136,18 @@ static int compare_first(const void *x, const void *y)
 	return (i > k) - (i < k);
 }
 
-static void make_pairs(struct tt_snapshot *s, uint32_t *order)
+static int make_pairs(struct tt_snapshot *s, uint32_t *order)
 {
+	uint32_t *users = count_ports(s);
+
+	if (!users)
+		return -ENOMEM;
 	qsort_r(order, s->nends, sizeof(*order), compare_pairs, s->ends);
 	for (size_t n = 0; n < s->nends; n++) {
 		const struct tt_end *e = &s->ends[order[n]];
 
 		if (n + 1 < s->nends && tt_end_is_peer(e, &s->ends[order[n + 1]])) {
-			s->pairs[s->npairs++] = make_pair(s, order[n], order[n + 1]);
+			s->pairs[s->npairs++] = make_pair(s, users, order[n], order[n + 1]);
 			n++;
 		} else {
 			s->pairs[s->npairs++] = (struct tt_pair){(int)order[n], -1};
@@ -134,6 +155,8 @@ static void make_pairs(struct tt_snapshot *s, uint32_t *order)
 	}
 	/* In the daemon's order again. */
 	qsort(s->pairs, s->npairs, sizeof(*s->pairs), compare_first);
+	free(users);
+	return 0;
 }
 
 /* ---- making ---- */
@@ -157,7 +180,8 @@ static int fill(struct tt_snapshot *s)
 		s->by_id[i] = (uint32_t)i;
 	}
 	s->nends = n;
-	make_pairs(s, s->by_id);
+	if (make_pairs(s, s->by_id) < 0)
+		return -ENOMEM;
 	qsort_r(s->by_id, n, sizeof(*s->by_id), compare_ids, s->ends);
 	return 0;
 }

@@ -145,7 +145,7 @@ static void test_no_report_is_refused(void **state)
 
 static void test_rates_are_differences(void **state)
 {
-	struct tt_snapshot none = {NULL}, old = parse(LIST(SERVER "," CLIENT("1000", "10")));
+	struct tt_snapshot none = {0}, old = parse(LIST(SERVER "," CLIENT("1000", "10")));
 	struct tt_snapshot now = parse(LIST(SERVER "," CLIENT("5000", "30") "," ALONE));
 	struct tt_rates r;
 
@@ -164,6 +164,34 @@ static void test_rates_are_differences(void **state)
 	assert_true(r.tx_bytes <= 0);
 	tt_snapshot_fini(&old);
 	tt_snapshot_fini(&now);
+}
+
+/* A server on a high port: it is the port that many ends have. */
+static void test_a_server_is_known_by_its_port(void **state)
+{
+	char text[2048] = "", *at = text;
+
+	at += sprintf(at, "{\"connections\":[");
+	for (int i = 0; i < 3; i++) {
+		const char *client = "127.0.0.1:%d", *server = "127.0.0.1:50051";
+		char address[32];
+
+		snprintf(address, sizeof(address), client, 40000 + i);
+		at += sprintf(at,
+			      "%s{\"id\":\"1.%d.0\",\"program\":\"server\",\"local\":\"%s\","
+			      "\"remote\":\"%s\"},{\"id\":\"2.%d.0\",\"program\":\"client\","
+			      "\"local\":\"%s\",\"remote\":\"%s\"}",
+			      i ? "," : "", i, server, address, i, address, server);
+	}
+	sprintf(at, "]}");
+	struct tt_snapshot s = parse(text);
+
+	assert_int_equal(s.npairs, 3);
+	for (size_t i = 0; i < 3; i++) {
+		assert_string_equal(tt_end_a(&s, &s.pairs[i])->program, "client");
+		assert_string_equal(tt_end_b(&s, &s.pairs[i])->program, "server");
+	}
+	tt_snapshot_fini(&s);
 }
 
 /* ---- text ---- */
@@ -209,6 +237,12 @@ static void test_totals(void **state)
 	tt_format_totals(totals, text, sizeof(text));
 	assert_string_equal(text, "3 connections accelerated, 3 sockets stayed on kernel TCP: "
 				  "2 short, 1 option");
+	json_decref(totals);
+	totals = json_loads("{\"ring_tx_bytes\":2048,\"shadow_tx_bytes\":5,\"spins\":1,"
+			    "\"sleeps\":2,\"wakes\":3}",
+			    0, NULL);
+	tt_format_sums(totals, text, sizeof(text));
+	assert_string_equal(text, "2.0KB sent by rings, 5B by TCP; 1 spins, 2 sleeps, 3 wakes");
 	json_decref(totals);
 	tt_format_totals(NULL, text, sizeof(text));
 	assert_string_equal(text, "0 connections accelerated, 0 sockets stayed on kernel TCP");
@@ -288,6 +322,7 @@ int main(void)
 		cmocka_unit_test(test_filters_choose_connections_by_either_end),
 		cmocka_unit_test(test_no_report_is_refused),
 		cmocka_unit_test(test_rates_are_differences),
+		cmocka_unit_test(test_a_server_is_known_by_its_port),
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_totals),
 		cmocka_unit_test(test_short_numbers),

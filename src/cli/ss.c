@@ -49,6 +49,8 @@ static void print_text(const struct tt_snapshot *s)
 		puts("not all are listed: there are too many");
 	tt_format_totals(json_object_get(s->root, "totals"), text, sizeof(text));
 	printf("since the daemon's start: %s\n", text);
+	tt_format_sums(json_object_get(s->root, "totals"), text, sizeof(text));
+	printf("                          %s\n", text);
 }
 
 /* The daemon knows the other end from its grant; a new daemon does not. */

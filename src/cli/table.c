@@ -217,3 +217,19 @@ void tt_format_totals(const json_t *totals, char *ret_text, size_t bytes)
 		separator = ", ";
 	}
 }
+
+static double sum_of(const json_t *totals, const char *key)
+{
+	return json_number_value(json_object_get(totals, key));
+}
+
+void tt_format_sums(const json_t *totals, char *ret_text, size_t bytes)
+{
+	char ring[16], tcp[16];
+
+	tt_format_short(sum_of(totals, "ring_tx_bytes"), ring, sizeof(ring));
+	tt_format_short(sum_of(totals, "shadow_tx_bytes"), tcp, sizeof(tcp));
+	snprintf(ret_text, bytes,
+		 "%sB sent by rings, %sB by TCP; %.0f spins, %.0f sleeps, %.0f wakes", ring, tcp,
+		 sum_of(totals, "spins"), sum_of(totals, "sleeps"), sum_of(totals, "wakes"));
+}

@@ -52,5 +52,7 @@ void tt_format_short(double value, char *ret_text, size_t bytes);
 void tt_format_counts(const struct tt_snapshot *s, char *ret_text, size_t bytes);
 /* What the daemon has counted since it started, as a sentence. */
 void tt_format_totals(const json_t *totals, char *ret_text, size_t bytes);
+/* Of these, bytes and waits. */
+void tt_format_sums(const json_t *totals, char *ret_text, size_t bytes);
 
 #endif

@@ -406,6 +406,8 @@ static void print_status(const json_t *r)
 		       json_integer_value(json_object_get(r, keys[i])));
 	tt_format_totals(json_object_get(r, "totals"), text, sizeof(text));
 	printf("since its start: %s\n", text);
+	tt_format_sums(json_object_get(r, "totals"), text, sizeof(text));
+	printf("                 %s\n", text);
 }
 
 int tt_cmd_status(int argc, char **argv)

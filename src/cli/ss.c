@@ -53,10 +53,9 @@ static void print_text(const struct tt_snapshot *s)
 	printf("                          %s\n", text);
 }
 
-/* The daemon knows the other end from its grant; a new daemon does not. */
 static void name_peer(const struct tt_end *e, const struct tt_end *peer)
 {
-	if (!peer || json_object_get(e->json, "peer_program"))
+	if (!peer)
 		return;
 	json_object_set_new(e->json, "peer_program", json_string(peer->program));
 	json_object_set_new(e->json, "peer_pid", json_integer(peer->pid));

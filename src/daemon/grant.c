@@ -225,8 +225,6 @@ void tt_claim_release(struct tt_daemon *d, struct tt_claim *c)
 	p->nclaims--;
 	while (p->claims_top && !p->claims[p->claims_top - 1])
 		p->claims_top--;
-	if (c->peer)
-		c->peer->peer = NULL;
 	if (c->link)
 		put_end(d, c->link, c->slot, c->end);
 	free(c);
@@ -302,8 +300,6 @@ static void grant(struct tt_daemon *d, struct tt_claim *c, struct tt_claim *peer
 
 	give(c, l, slot, end);
 	give(peer, l, slot, !end);
-	c->peer = peer;
-	peer->peer = c;
 	tt_matcher_settle(&d->matcher, c);
 	tt_matcher_settle(&d->matcher, peer);
 	write_grant(d, peer);

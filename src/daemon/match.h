@@ -53,7 +53,6 @@ struct tt_claim {
 	struct tt_dlink *link; /* when granted */
 	uint32_t slot;
 	int end;
-	struct tt_claim *peer; /* the other end's, while both are granted */
 	int64_t since_ns;
 };
 

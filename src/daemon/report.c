@@ -229,19 +229,6 @@ static bool is_accelerated(const struct tt_entry *e, uint32_t *ret_reason)
 	return false;
 }
 
-static void write_program(struct tt_json *j, const struct tt_party *p, uint32_t entry,
-			  const char *program_key, const char *pid_key)
-{
-	const struct tt_entry *e = &p->mem->entries[entry];
-	char text[80];
-
-	copy_text(text, e->comm, sizeof(e->comm));
-	if (!*text)
-		copy_text(text, p->mem->name, sizeof(p->mem->name));
-	tt_json_str(j, program_key, text);
-	tt_json_int(j, pid_key, tt_load_relaxed(&e->pid));
-}
-
 static const char *state_of(const struct tt_entry *e)
 {
 	return tt_load_relaxed(&e->attached)  ? "attached"
@@ -271,9 +258,11 @@ static void write_connection(struct tt_json *j, const struct tt_party *p, uint32
 	/* Of an end of a connection: this one, for as long as it lives. */
 	snprintf(text, sizeof(text), "%u.%u.%u", p->id, entry, tt_load_relaxed(&e->generation));
 	tt_json_str(j, "id", text);
-	write_program(j, p, entry, "program", "pid");
-	if (c && c->peer)
-		write_program(j, c->peer->party, c->peer->entry, "peer_program", "peer_pid");
+	copy_text(text, e->comm, sizeof(e->comm));
+	if (!*text)
+		copy_text(text, p->mem->name, sizeof(p->mem->name));
+	tt_json_str(j, "program", text);
+	tt_json_int(j, "pid", tt_load_relaxed(&e->pid));
 	format_addr(&t->local, text, sizeof(text));
 	tt_json_str(j, "local", text);
 	format_addr(&t->remote, text, sizeof(text));

@@ -386,7 +386,7 @@ static struct tt_filter narrow(const struct follower *f)
 
 static int go_on(struct follower *f)
 {
-	double step = f->o->delay_s < LOOK_S ? f->o->delay_s : LOOK_S, since_rates = 0;
+	double step = f->o->delay_s < LOOK_S ? f->o->delay_s : LOOK_S;
 	struct tt_filter filter = narrow(f);
 	int err = 0;
 
@@ -394,7 +394,6 @@ static int go_on(struct follower *f)
 		struct tt_snapshot s = {0};
 
 		nap(step);
-		since_rates += step;
 		if (tt_snapshot_take(&filter, &s) < 0) {
 			on_daemon(f, NULL);
 			for (size_t i = 0; i < f->n; i++)
@@ -404,10 +403,8 @@ static int go_on(struct follower *f)
 		}
 		on_daemon(f, &s);
 		err = update(f, &s);
-		if (since_rates + step / 2 >= f->o->delay_s) {
+		if (s.at_s - f->rated.at_s + step / 2 >= f->o->delay_s)
 			tell_rates(f, &s);
-			since_rates = 0;
-		}
 		tt_snapshot_fini(&s);
 	}
 	return err;

@@ -204,7 +204,8 @@ void tt_links_forget(struct tt_daemon *d, struct tt_party *p);
 uint64_t tt_sock_cookie(int sock);
 
 /* reap.c */
-void tt_reap(struct tt_daemon *d, struct tt_party *p);
+/* port 0: all claims; else those of connections that have it. */
+void tt_reap(struct tt_daemon *d, struct tt_party *p, uint64_t port);
 /* Only when it has been long enough, measured in claims. */
 #define TT_CLAIMS_PER_REAP 1024u
 void tt_reap_sometimes(struct tt_daemon *d, struct tt_party *p, uint32_t min_claims);

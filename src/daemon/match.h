@@ -36,6 +36,12 @@ struct tt_tuple tt_tuple_reversed(const struct tt_tuple *t);
 /* A socket that is connected to itself: both ends are one. */
 bool tt_tuple_is_self(const struct tt_tuple *t);
 
+/* Whether one of its ends has this port; 0: any. */
+static inline bool tt_tuple_has_port(const struct tt_tuple *t, uint64_t port)
+{
+	return !port || t->local.port == port || t->remote.port == port;
+}
+
 struct tt_party;
 struct tt_dlink;
 

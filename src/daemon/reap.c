@@ -120,14 +120,16 @@ static bool search_processes(struct tt_daemon *d, struct tt_party *p, struct sus
 	return complete;
 }
 
-void tt_reap(struct tt_daemon *d, struct tt_party *p)
+void tt_reap(struct tt_daemon *d, struct tt_party *p, uint64_t port)
 {
 	uint32_t n = 0, nsuspects = 0;
 	struct tt_claim **v;
 	enum tt_life *life;
 
-	p->since_reap = 0;
-	p->exit_credit = 0;
+	if (!port) {
+		p->since_reap = 0;
+		p->exit_credit = 0;
+	}
 	if (!p->nclaims)
 		return;
 	v = calloc(p->nclaims, sizeof(struct tt_claim *));
@@ -135,7 +137,7 @@ void tt_reap(struct tt_daemon *d, struct tt_party *p)
 	if (!v || !life)
 		goto out;
 	for (uint32_t i = 0; i < p->claims_top && n < p->nclaims; i++)
-		if (p->claims[i])
+		if (p->claims[i] && tt_tuple_has_port(&p->claims[i]->tuple, port))
 			v[n++] = p->claims[i];
 	tt_probe(d->netlink, v, n, life);
 	for (uint32_t i = 0; i < n; i++) {
@@ -164,12 +166,12 @@ out:
 void tt_reap_sometimes(struct tt_daemon *d, struct tt_party *p, uint32_t min_claims)
 {
 	if (p->since_reap >= min_claims && p->since_reap >= p->nclaims / 2)
-		tt_reap(d, p);
+		tt_reap(d, p, 0);
 }
 
 void tt_reap_after_exit(struct tt_daemon *d, struct tt_party *p)
 {
 	p->exit_credit += CLAIMS_PER_EXIT;
 	if (p->exit_credit >= p->nclaims)
-		tt_reap(d, p);
+		tt_reap(d, p, 0);
 }

@@ -307,7 +307,7 @@ static void write_connections(struct tt_daemon *d, struct tt_json *j, uint64_t p
 				continue;
 			struct tt_tuple t = tuple_of(p, i);
 
-			if (port && t.local.port != port && t.remote.port != port)
+			if (!tt_tuple_has_port(&t, port))
 				continue;
 			if (listed++ < MAX_LISTED)
 				write_connection(j, p, i, &t);
@@ -353,7 +353,7 @@ int tt_report_ss(struct tt_daemon *d, uint64_t port)
 	int fd;
 
 	for (struct tt_party *p = d->parties; p; p = p->next)
-		tt_reap(d, p);
+		tt_reap(d, p, port);
 	t = all_totals(d);
 	tt_json_init(&j);
 	tt_json_open(&j, NULL, '{');

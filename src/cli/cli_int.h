@@ -43,7 +43,10 @@ int tt_cli_dir(char *ret_dir, size_t bytes, bool create);
 const char *tt_cli_why(int err, const char **ret_todo);
 /* Connects to the daemon and starts it when there is none. Descriptor or negative errno. */
 int tt_cli_connect_or_start(void);
-/* Asks a running daemon for a report (TT_CTL_*, and its arg[0]): text for free(), or a negative errno. */
+/*
+ * Asks a running daemon for a report (TT_CTL_*, and its arg[0]). 0 and a text
+ * for free(), or a negative errno.
+ */
 int tt_cli_report(int type, uint64_t arg, char **ret_text);
 /* Whether this error of a request means that there is no daemon. */
 bool tt_cli_is_absent(int err);

@@ -144,7 +144,7 @@ static int diagnose_program(const char *name, bool json)
 				   err == -ENOENT ? "is the name right, and on PATH?"
 						  : "can it be executed?");
 	tt_doctor_file(&all, &p);
-	tt_doctor_environment(&all);
+	tt_doctor_environment(&all, name);
 	tt_doctor_machine(&all, true);
 	const char *why = why_not(&p, &all);
 

@@ -37,9 +37,9 @@ void tt_findings_add(struct tt_findings *all, const char *name, const char *labe
 
 /* only_programs: those checks that decide about a program's acceleration. */
 void tt_doctor_machine(struct tt_findings *all, bool only_programs);
-/* What the program's file says; and the caller's environment, which it will inherit. */
+/* What the program's file says; and configuration and environment, which it will run with. */
 void tt_doctor_file(struct tt_findings *all, const struct tt_program *p);
-void tt_doctor_environment(struct tt_findings *all);
+void tt_doctor_environment(struct tt_findings *all, const char *program);
 /* Of a running process; 0, or a negative errno when it cannot be looked at. */
 int tt_doctor_process(struct tt_findings *all, pid_t pid, struct tt_program *ret_program);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_int.h"
+#include "config.h"
 #include "doctor_int.h"
 
 #include <gnu/libc-version.h>
@@ -93,12 +94,30 @@ void tt_doctor_file(struct tt_findings *all, const struct tt_program *p)
 				"program that has no other way will not work");
 }
 
-void tt_doctor_environment(struct tt_findings *all)
+static void tell_configuration(struct tt_findings *all, const char *program)
+{
+	struct tt_run_config c = {.spin_usec = UINT32_MAX};
+	const char *path = getenv("TUTTI_PATH");
+	char why[PATH_MAX + 160];
+
+	if (!tt_run_config_read(program, &c, why, sizeof(why)))
+		tt_findings_add(all, "configuration", "configuration", TT_FAIL,
+				"%.300s: see tutti.conf(5)", why);
+	else if (!strcmp(c.path, "tcp") && !(path && *path))
+		tt_findings_add(all, "configuration", "configuration", TT_FAIL,
+				"a configuration file says path = tcp: see tutti.conf(5)");
+	else
+		tt_findings_add(all, "configuration", "configuration", TT_GOOD,
+				"nothing in the way%s", c.strict ? "; strict" : "");
+}
+
+void tt_doctor_environment(struct tt_findings *all, const char *program)
 {
 	const char *path = getenv("TUTTI_PATH"), *preload = getenv("LD_PRELOAD");
 	const char *uring = getenv("TUTTI_IO_URING"), *spin = getenv("TUTTI_SPIN_USEC");
 	uint32_t usec;
 
+	tell_configuration(all, program);
 	if (path && !strcmp(path, "tcp"))
 		tt_findings_add(all, "environment", "environment", TT_FAIL,
 				"TUTTI_PATH is tcp: unset it");

@@ -18,8 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const ours[] = {"LD_PRELOAD", "TUTTI_SIDE", "TUTTI_CTL", "TUTTI_DIR",
-				   "TUTTI_STATS"};
+static const char *const ours[] = {"LD_PRELOAD", "TUTTI_SIDE",	"TUTTI_CTL",
+				   "TUTTI_DIR",	 "TUTTI_STATS", "TUTTI_EAGER"};
 #define OURS (sizeof(ours) / sizeof(ours[0]))
 
 /*

@@ -235,6 +235,8 @@ void tt_conn_raw_end(struct tt_conn *c)
 
 static bool worth_it(struct tt_conn *c, size_t more)
 {
+	if (tt_proc.eager)
+		return true;
 	uint64_t bytes = tt_load_relaxed(&c->local_bytes) + more;
 
 	if (c->e)

@@ -160,6 +160,8 @@ static void release_entry(struct tt_conn *c)
 		tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], (uint64_t)-1);
 		tt_count(&c->mem->totals.fallback[TT_REASON_SHORT], 1);
 	}
+	if (c->mode == TT_CONN_CLAIMED && !e->tx_tcp_bytes && !e->rx_tcp_bytes && !c->local_bytes)
+		tt_count(&c->mem->totals.empty, 1);
 	tt_side_entry_put(c->mem, e, e->generation);
 }
 

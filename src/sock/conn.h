@@ -325,6 +325,7 @@ struct tt_proc {
 	struct tt_side_mem *mem; /* NULL: everything stays on TCP */
 	int side_fd;
 	uint32_t spin_usec; /* UINT32_MAX: adaptive */
+	bool eager;	    /* TUTTI_EAGER: claims whatever connects, and waits for the ring */
 	int pid;
 	bool left; /* for good: everything passes through */
 };

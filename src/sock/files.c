@@ -54,6 +54,8 @@ void tt_sock_new_stream(int fd, bool nonblock, bool connected)
 		tt_fd_set(fd, TT_FD_CONN, c);
 	}
 	tt_fdtab_unlock();
+	if (c && connected && tt_proc.eager)
+		tt_conn_progress(c, fd, 0);
 }
 
 struct gone {
@@ -252,8 +254,11 @@ void tt_sock_connected(int fd)
 {
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (c)
-		c->connected = 1;
+	if (!c)
+		return;
+	c->connected = 1;
+	if (tt_proc.eager)
+		tt_conn_progress(c, fd, 0);
 }
 
 void tt_sock_set_async(int fd, bool on)

@@ -294,6 +294,7 @@ void tt_sock_init(void)
 	tt_fd_mark_internal(fd);
 	tt_proc.side_fd = fd;
 	tt_proc.spin_usec = mem->spin_usec;
+	tt_proc.eager = getenv("TUTTI_EAGER") != NULL;
 	int c = env_fd("TUTTI_CTL");
 
 	if (c >= 0 && is_control_socket(c)) {

@@ -515,7 +515,7 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 			uint64_t by_tcp = tt_load_relaxed(&c->local_bytes) +
 					  tt_load_relaxed(&c->e->tx_tcp_bytes);
 
-			if (by_tcp >= TCP_BEFORE_RING)
+			if (by_tcp >= TCP_BEFORE_RING || tt_proc.eager)
 				await_ring(c, fd);
 			else if (total - done > TCP_BEFORE_RING)
 				limit = TCP_BEFORE_RING;

@@ -142,6 +142,7 @@ struct tt_entry {
 /* Totals over the side's life; relaxed counts. */
 struct tt_side_totals {
 	uint64_t connections, accelerated;
+	uint64_t empty; /* closed before they carried a byte; not among the accelerated */
 	uint64_t fallback[TT_REASON_COUNT];
 	uint64_t ring_tx_bytes, ring_rx_bytes, shadow_tx_bytes, shadow_rx_bytes;
 	uint64_t spins, sleeps, wakes, kicks;

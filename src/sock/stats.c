@@ -14,6 +14,7 @@ static void put_totals(struct tt_json *j, const struct tt_side_totals *t)
 {
 	tt_json_uint(j, "connections", t->connections);
 	tt_json_uint(j, "accelerated", t->accelerated);
+	tt_json_uint(j, "empty", t->empty);
 	tt_json_uint(j, "ring_tx_bytes", t->ring_tx_bytes);
 	tt_json_uint(j, "ring_rx_bytes", t->ring_rx_bytes);
 	tt_json_uint(j, "shadow_tx_bytes", t->shadow_tx_bytes);

@@ -18,7 +18,7 @@
 		bool raw_;                                                                         \
 		if (raw_call(c, fd, (out), &raw_)) {                                               \
 			ssize_t n_ = (real);                                                       \
-			raw_done(c, raw_, n_, (out) > 0);                                          \
+			raw_done(c, fd, raw_, n_, (out) > 0);                                      \
 			return n_;                                                                 \
 		}                                                                                  \
 		return FINISH(way);                                                                \
@@ -134,7 +134,7 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr 
 	if (raw_call(c, fd, 0, &raw)) {
 		ssize_t r = tt_sys.recvfrom(fd, buf, n, flags, from, len);
 
-		raw_done(c, raw, r, false);
+		raw_done(c, fd, raw, r, false);
 		return r;
 	}
 	ssize_t r = FINISH(recv1(c, fd, buf, n, flags));

@@ -75,7 +75,7 @@ static inline bool raw_call(struct tt_conn *c, int fd, size_t more, bool *ret_ra
 	return true;
 }
 
-static inline void raw_done(struct tt_conn *c, bool raw, ssize_t n, bool sent)
+static inline void raw_done(struct tt_conn *c, int fd, bool raw, ssize_t n, bool sent)
 {
 	if (!raw)
 		return;
@@ -89,6 +89,9 @@ static inline void raw_done(struct tt_conn *c, bool raw, ssize_t n, bool sent)
 			 (uint64_t)n);
 	}
 	tt_conn_raw_end(c);
+	/* Now, not at the next call: the peer may be waiting for us to come over. */
+	if (n > 0)
+		tt_conn_progress(c, fd, 0);
 	errno = err;
 }
 

@@ -107,8 +107,8 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 
 		ours = *act;
 		is_short[sig] = !is_long;
-		tt_store_release(&handlers[sig], is_long ? (void *)act->sa_sigaction
-							 : (void *)act->sa_handler);
+		tt_store_release(&handlers[sig],
+				 is_long ? (void *)act->sa_sigaction : (void *)act->sa_handler);
 		ours.sa_sigaction = steps[is_long][(act->sa_flags & SA_RESTART) != 0];
 		ours.sa_flags |= SA_SIGINFO;
 		act = &ours;

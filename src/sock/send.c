@@ -33,6 +33,9 @@
 #define TCP_BEFORE_RING (16u << 10)
 #define WAIT_UNKNOWN_MAX_US 50000u
 #define WAIT_UNKNOWN_MIN_US 200u
+#define WAIT_SOON_US 5000
+/* A signal may well come while so much is copied. */
+#define LONG_COPY 4096u
 #define WAIT_KNOWN_US 200000u
 #define WAITED_ENOUGH UINT32_MAX /* in vain: this connection does not wait again */
 static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
@@ -424,7 +427,7 @@ static bool peer_known(const struct tt_conn *c)
 }
 
 /* The peer's ring is open to us, or will never be, or we have waited enough. */
-static void await_ring(struct tt_conn *c, int fd)
+static void await_ring(struct tt_conn *c, int fd, const struct tt_signal_mark *m)
 {
 	int64_t t0 = tt_now_ns();
 
@@ -433,9 +436,14 @@ static void await_ring(struct tt_conn *c, int fd)
 		int64_t us = (tt_now_ns() - t0) / 1000;
 
 		if (tt_conn_ready(c, fd) && tt_load_acquire(&c->st.rx->wait.attached)) {
-			tt_store_relaxed(&wait_unknown_us, WAIT_UNKNOWN_MAX_US);
+			/* It has paid off; but if it took that long, do not wait longer. */
+			if (us <= WAIT_SOON_US)
+				tt_store_relaxed(&wait_unknown_us, WAIT_UNKNOWN_MAX_US);
 			return;
 		}
+		/* A handler has run: the caller would not wait but be interrupted. */
+		if (tt_signal_since(m))
+			return;
 		if (c->mode == TT_CONN_FALLBACK ||
 		    c->waited_us + us > (known ? WAIT_KNOWN_US : tt_load_relaxed(&wait_unknown_us)))
 			break;
@@ -491,11 +499,10 @@ ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t wa
 }
 
 static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
-			 size_t done, int flags)
+			 size_t done, int flags, struct tt_signal_mark mark)
 {
 	size_t total = tt_iov_total(iov, iovcnt);
 	bool wait = !tt_load_relaxed(&c->e->nonblock) && !(flags & MSG_DONTWAIT);
-	struct tt_signal_mark mark = tt_signal_mark();
 	int64_t deadline = INT64_MAX;
 
 	if (total == 0) {
@@ -516,7 +523,7 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 					  tt_load_relaxed(&c->e->tx_tcp_bytes);
 
 			if (by_tcp >= TCP_BEFORE_RING || tt_proc.eager)
-				await_ring(c, fd);
+				await_ring(c, fd, &mark);
 			else if (total - done > TCP_BEFORE_RING)
 				limit = TCP_BEFORE_RING;
 		}
@@ -544,14 +551,14 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 	}
 }
 
-/* The first done bytes went already. */
+/* The first done bytes went already, since the mark. */
 static ssize_t send_from(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
-			 size_t done, int flags)
+			 size_t done, int flags, struct tt_signal_mark mark)
 {
 	if (!tt_conn_pin(c, fd))
 		return done ? (ssize_t)done : -EBADF;
 	c->used = 1;
-	ssize_t n = send_long(c, fd, iov, iovcnt, done, flags);
+	ssize_t n = send_long(c, fd, iov, iovcnt, done, flags, mark);
 
 	after_send();
 	tt_conn_unpin(c);
@@ -560,17 +567,21 @@ static ssize_t send_from(struct tt_conn *c, int fd, const struct iovec *iov, int
 
 ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
-	return send_from(c, fd, iov, iovcnt, 0, flags);
+	return send_from(c, fd, iov, iovcnt, 0, flags, tt_signal_mark());
 }
 
 ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, int flags)
 {
 	struct tt_entry *e = tt_load_relaxed(&c->e);
+	const bool is_long = n > LONG_COPY;
+	struct tt_signal_mark mark;
 	size_t done;
 
 	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || n == 0 || tt_want_check(c) ||
 	    bounded(c))
 		return -1;
+	if (is_long)
+		mark = tt_signal_mark();
 	if (tt_conn_lock_tx_of(c, e) != 0)
 		return -1;
 	if (!tt_fd_is(fd, c) || c->e != e || e->tx_route != TT_ROUTE_RING || e->wr_shut ||
@@ -587,7 +598,7 @@ ssize_t tt_sock_send_fast(struct tt_conn *c, int fd, const void *buf, size_t n, 
 	if (done < n) {
 		struct iovec all = {(char *)(uintptr_t)buf, n};
 
-		return send_from(c, fd, &all, 1, done, flags);
+		return send_from(c, fd, &all, 1, done, flags, is_long ? mark : tt_signal_mark());
 	}
 	return (ssize_t)done;
 }

@@ -6,11 +6,33 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+/* RLIMIT_FSIZE counts here too, and its signal ends a program that has done nothing. */
+static int set_size(int fd, size_t bytes)
+{
+	const struct timespec now = {0, 0};
+	sigset_t excess, old, pending;
+	int err = 0;
+
+	sigemptyset(&excess);
+	sigaddset(&excess, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &excess, &old);
+	sigpending(&pending);
+	if (ftruncate(fd, (off_t)bytes) < 0)
+		err = -errno;
+	if (err == -EFBIG && !sigismember(&pending, SIGXFSZ))
+		sigtimedwait(&excess, NULL, &now);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return err;
+}
 
 int tt_shm_create(const char *name, size_t bytes)
 {
@@ -18,10 +40,12 @@ int tt_shm_create(const char *name, size_t bytes)
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)bytes) < 0 ||
-	    tt_sys.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-		int err = -errno;
+	int err = set_size(fd, bytes);
 
+	if (err == 0 &&
+	    tt_sys.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		err = -errno;
+	if (err < 0) {
 		tt_sys.close(fd);
 		return err;
 	}

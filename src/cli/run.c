@@ -178,7 +178,9 @@ static void leave_outer_side(void)
 
 		if (fd > 2)
 			fcntl(fd, F_SETFD, FD_CLOEXEC);
-		unsetenv(names[i]);
+		/* Empty, not absent: the library that we run under would put it back. */
+		if (v)
+			setenv(names[i], "", 1);
 	}
 }
 

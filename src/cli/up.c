@@ -17,7 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -258,6 +260,10 @@ const char *tt_cli_why(int err, const char **ret_todo)
 	*ret_todo = "see tuttid.log in the control directory, or tutti doctor";
 	if (err == -ETIMEDOUT)
 		return "the daemon does not answer";
+	if (err == -EPIPE || err == -ECONNRESET) {
+		*ret_todo = "end it, the next command starts another: tutti down";
+		return "the daemon takes no more connections, it has no descriptors left";
+	}
 	return tt_cli_is_absent(err) ? "the daemon ended at once" : strerror(-err);
 }
 
@@ -327,6 +333,26 @@ int tt_cmd_up(int argc, char **argv)
 	return TT_EXIT_OK;
 }
 
+static int end_by_signal(int ctl)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (getsockopt(ctl, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
+		return -EPIPE;
+	int pidfd = pidfd_open(peer.pid, 0);
+
+	if (pidfd < 0)
+		return errno == ESRCH ? 0 : -errno;
+	struct pollfd p = {pidfd, POLLIN, 0};
+	int err = pidfd_send_signal(pidfd, SIGTERM, NULL, 0) < 0 ? -errno
+		  : poll(&p, 1, ANSWER_TIMEOUT_MS) == 0		 ? -ETIMEDOUT
+								 : 0;
+
+	close(pidfd);
+	return err;
+}
+
 int tt_cmd_down(int argc, char **argv)
 {
 	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_DOWN, 0, 0, 0, 0);
@@ -349,6 +375,9 @@ int tt_cmd_down(int argc, char **argv)
 		if (poll(&p, 1, ANSWER_TIMEOUT_MS) == 0)
 			err = -ETIMEDOUT;
 	}
+	/* It is there and cannot listen: out of descriptors, say. The socket names its process. */
+	if (err < 0 && ctl >= 0 && err != -ETIMEDOUT)
+		err = end_by_signal(ctl);
 	if (ctl >= 0)
 		close(ctl);
 	return err < 0 ? tt_cli_no_report("down", err) : TT_EXIT_OK;

@@ -23,6 +23,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define WANTED_DESCRIPTORS 65536
+
 #define EVENTS 64
 #define LOG_LIMIT_BYTES (1 << 20)
 #define ID_BLOCK 65536u
@@ -243,16 +245,31 @@ static int listen_at_ctl(struct tt_daemon *d)
 	return 0;
 }
 
+/*
+ * The limits of whoever happened to start us are not ours, who serve all of the
+ * user's programs. Root may go beyond the hard limit.
+ */
+static void raise_limit(int resource, rlim_t want)
+{
+	struct rlimit rl, more = {want, want};
+
+	if (getrlimit(resource, &rl) < 0)
+		return;
+	if (rl.rlim_max < want && setrlimit(resource, &more) == 0)
+		return;
+	rl.rlim_cur = rl.rlim_max;
+	setrlimit(resource, &rl);
+}
+
 static void set_process(void)
 {
-	struct rlimit rl;
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 
 	umask(077);
-	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
-		rl.rlim_cur = rl.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &rl);
-	}
+	raise_limit(RLIMIT_NOFILE, WANTED_DESCRIPTORS);
+	raise_limit(RLIMIT_FSIZE, RLIM_INFINITY);
+	raise_limit(RLIMIT_AS, RLIM_INFINITY);
+	raise_limit(RLIMIT_CPU, RLIM_INFINITY);
 	sigaction(SIGPIPE, &ignore, NULL);
 	sigaction(SIGXFSZ, &ignore, NULL);
 }

@@ -60,15 +60,66 @@ static size_t count(char *const v[])
 	return n;
 }
 
-/* room: count(envp) + OURS + 1 pointers. Which of ours are missing is put at the end. */
-static char *const *complete(char *const envp[], char **room)
+/* Of the value that this program was started with: our library alone. */
+static size_t own_library(const char **ret_path)
+{
+	const char *at = kept[0][0] ? strchr(kept[0], '=') + 1 : "";
+
+	while (*at) {
+		size_t n = strcspn(at, ": ");
+
+		if (memmem(at, n, "libtutti-preload", 16)) {
+			*ret_path = at;
+			return n;
+		}
+		at += n + (at[n] != '\0');
+	}
+	return 0;
+}
+
+/* How long LD_PRELOAD gets when ours is put before what somebody set anew. */
+static size_t preload_bytes(char *const envp[])
+{
+	const char *set = find_in(envp, "LD_PRELOAD");
+
+	return set ? strlen(set) + sizeof(kept[0]) : 0;
+}
+
+/*
+ * A program that sets LD_PRELOAD for another, or clears it, has other libraries
+ * in mind: without ours the other would find its connections silent.
+ */
+static void put_before(char **room, size_t n, char *text)
+{
+	const char *library;
+	size_t len = own_library(&library);
+
+	for (size_t i = 0; i < n && len; i++) {
+		if (strncmp(room[i], "LD_PRELOAD=", 11) != 0 || strstr(room[i], "libtutti-preload"))
+			continue;
+		memcpy(text, "LD_PRELOAD=", 11);
+		memcpy(text + 11, library, len);
+		text[11 + len] = room[i][11] ? ':' : '\0';
+		strcpy(text + 11 + len + 1, room[i] + 11);
+		room[i] = text;
+	}
+}
+
+/*
+ * room: count(envp) + OURS + 1 pointers; text: preload_bytes. Which of ours are
+ * missing is put at the end.
+ */
+static char *const *complete(char *const envp[], char **room, char *text)
 {
 	size_t n = count(envp);
 
-	if (!tt_sock_active())
+	const char *side = find_in(envp, "TUTTI_SIDE");
+
+	/* Set to nothing: `tutti run --path tcp` inside a program of ours. */
+	if (!tt_sock_active() || (side && !side[strlen("TUTTI_SIDE=")]))
 		return envp;
 	memcpy(room, envp, n * sizeof(*room));
-	/* Someone who set LD_PRELOAD anew knows what he does; without a side it does nothing. */
+	put_before(room, n, text);
 	for (size_t i = 0; i < OURS; i++)
 		if (kept[i][0] && !find_in(envp, ours[i]))
 			room[n++] = kept[i];
@@ -76,7 +127,9 @@ static char *const *complete(char *const envp[], char **room)
 	return room;
 }
 
-#define COMPLETE(envp) complete((envp), alloca((count(envp) + OURS + 1) * sizeof(char *)))
+#define COMPLETE(envp)                                                                             \
+	complete((envp), alloca((count(envp) + OURS + 1) * sizeof(char *)),                        \
+		 alloca(preload_bytes(envp) + 1))
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {

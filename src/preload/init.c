@@ -35,6 +35,7 @@ void tt_preload_init(void)
 	tt_preload_ready = true;
 	tt_sock_init();
 	tt_preload_keep_environment();
+	tt_preload_adopt_stdio();
 	pthread_atfork(tt_sock_fork_prepare, tt_sock_fork_parent, tt_sock_fork_child);
 	errno = err;
 }

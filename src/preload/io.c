@@ -505,6 +505,28 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	return f;
 }
 
+/*
+ * A program that was started with a connection as its standard input or output:
+ * libc's own streams reach the kernel by inner calls, past us.
+ */
+void tt_preload_adopt_stdio(void)
+{
+	static const char *const modes[] = {"r", "w", "w"};
+	FILE **const streams[] = {&stdin, &stdout, &stderr};
+
+	if (!tt_sock_active())
+		return;
+	for (int fd = 0; fd < 3; fd++) {
+		FILE *f = tt_fd_conn(fd) ? fdopen(fd, modes[fd]) : NULL;
+
+		if (!f)
+			continue;
+		if (fd == STDERR_FILENO)
+			setvbuf(f, NULL, _IONBF, 0);
+		*streams[fd] = f;
+	}
+}
+
 EXPORT int vdprintf(int fd, const char *fmt, va_list ap)
 {
 	static int (*next)(int, const char *, va_list);

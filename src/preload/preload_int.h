@@ -12,6 +12,8 @@
 
 extern bool tt_preload_ready;
 void tt_preload_init(void);
+/* Standard streams that are connections become streams of ours. */
+void tt_preload_adopt_stdio(void);
 /* Remembers what exec.c puts back into cleared environments. */
 void tt_preload_keep_environment(void);
 /* syscall() of a number that forks. */

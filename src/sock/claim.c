@@ -322,6 +322,8 @@ static bool attach_locked(struct tt_conn *c, uint64_t grant, struct tt_link **re
 
 	if (!l || tt_grant_slot(grant) >= l->g.nslots) {
 		c->reason = TT_REASON_NO_LINK;
+		if (e->reason == TT_REASON_PEER_NOT_TUTTI)
+			tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], (uint64_t)-1);
 		tt_store_relaxed(&e->reason, TT_REASON_NO_LINK);
 		count_fallback(c, TT_REASON_NO_LINK);
 		/* Others of the side may have attached: then bytes would be lost on TCP. */

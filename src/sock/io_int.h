@@ -6,9 +6,16 @@
 #include "base/clock.h"
 #include "sock/sock.h"
 
+#include <alloca.h>
 #include <limits.h>
 
-#define TT_IOV_AT_ONCE IOV_MAX
+/*
+ * Threads may have 16 KiB of stack, and signal handlers less: an array of
+ * pieces has room for what the caller passed, and no more.
+ */
+#define TT_IOV_ROOM(iovcnt)                                                                        \
+	((struct iovec *)alloca(sizeof(struct iovec) *                                             \
+				((iovcnt) < IOV_MAX ? (size_t)(iovcnt) : IOV_MAX)))
 /* A piece that is carried through memory of our own. */
 #define TT_BOUNCE (64u << 10)
 /* Unasked, a caller looks at its shadow this often at most. */
@@ -38,7 +45,7 @@ ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t wa
 size_t tt_iov_total(const struct iovec *iov, int iovcnt);
 /*
  * What is left of iov after skip bytes, at most max, into out, which has room
- * for TT_IOV_AT_ONCE; returns the count of pieces.
+ * for iovcnt or IOV_MAX; returns the count of pieces.
  */
 int tt_iov_slice(const struct iovec *iov, int iovcnt, size_t skip, size_t max, struct iovec *out);
 

@@ -57,6 +57,9 @@ static void watch_begin(struct watch *w)
 	w->claims = 0;
 	for (nfds_t i = 0; i < w->n; i++) {
 		int fd = w->user[i].fd;
+
+		/* What the caller left there is no answer of a kernel that was not asked. */
+		w->user[i].revents = 0;
 		struct tt_conn *c = fd >= 0 ? tt_fd_conn(fd) : NULL;
 
 		w->conns[i] = NULL;
@@ -260,6 +263,8 @@ static int wait_rounds(struct watch *w, int64_t deadline, const sigset_t *mask,
 			err = ask_kernel(w, bell, timeout, mask);
 		} else if (!ready) {
 			err = -EINTR;
+		} else if (others) {
+			err = ask_kernel(w, NULL, &no_time, NULL);
 		}
 		tt_sleep_end();
 		arm_all(w, bell->id, false);

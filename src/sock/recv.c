@@ -109,7 +109,7 @@ void tt_sock_note_up(struct tt_conn *c, int fd)
 static ssize_t kernel_recv(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
 			   size_t skip, size_t max, int flags)
 {
-	struct iovec part[TT_IOV_AT_ONCE];
+	struct iovec *part = TT_IOV_ROOM(iovcnt);
 	struct msghdr mh = {.msg_iov = part};
 
 	mh.msg_iovlen = (size_t)tt_iov_slice(iov, iovcnt, skip, max, part);
@@ -231,7 +231,7 @@ static ssize_t ring_recv(struct tt_conn *c, int fd, const struct iovec *iov, int
 			 size_t skip, int flags)
 {
 	struct tt_entry *e = c->e;
-	struct iovec part[TT_IOV_AT_ONCE];
+	struct iovec *part = TT_IOV_ROOM(iovcnt);
 	bool room = false;
 	size_t n = 0;
 
@@ -342,10 +342,15 @@ static ssize_t look_at_shadow(struct tt_conn *c, int fd, const struct iovec *iov
 /* For TCP, MSG_TRUNC throws the bytes away instead of copying them. */
 static ssize_t discard(struct tt_conn *c, int fd, size_t want, int flags)
 {
-	char bin[TT_BOUNCE];
-	struct iovec iov = {bin, want < sizeof(bin) ? want : sizeof(bin)};
+	char bin[1024];
+	struct iovec same[32];
+	int n = 0;
 
-	return tt_sock_recv(c, fd, &iov, 1, flags & ~MSG_TRUNC);
+	for (; n < 32 && want > 0; n++) {
+		same[n] = (struct iovec){bin, want < sizeof(bin) ? want : sizeof(bin)};
+		want -= same[n].iov_len;
+	}
+	return tt_sock_recv(c, fd, same, n, flags & ~MSG_TRUNC);
 }
 
 static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)

@@ -53,7 +53,7 @@ int tt_iov_slice(const struct iovec *iov, int iovcnt, size_t skip, size_t max, s
 {
 	int n = 0;
 
-	for (int i = 0; i < iovcnt && n < TT_IOV_AT_ONCE && max; i++) {
+	for (int i = 0; i < iovcnt && n < IOV_MAX && max; i++) {
 		if (skip >= iov[i].iov_len) {
 			skip -= iov[i].iov_len;
 			continue;
@@ -150,7 +150,7 @@ bool tt_conn_go_up(struct tt_conn *c, int fd)
 static ssize_t kernel_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
 			   size_t skip, size_t max, int flags)
 {
-	struct iovec part[TT_IOV_AT_ONCE];
+	struct iovec *part = TT_IOV_ROOM(iovcnt);
 	struct msghdr mh = {.msg_iov = part};
 
 	mh.msg_iovlen = (size_t)tt_iov_slice(iov, iovcnt, skip, max, part);
@@ -200,8 +200,8 @@ static ssize_t defer(struct tt_conn *c, int fd, const struct iovec *iov, int iov
 
 static void send_deferred(void)
 {
-	char buf[DEFER_MAX];
 	uint32_t n = deferred.bytes;
+	char *buf = alloca(n);
 	struct iovec iov = {buf, n};
 
 	/* We are in the handler still: whoever it interrupted comes by here too. */
@@ -301,7 +301,7 @@ static ssize_t ring_send(struct tt_conn *c, int fd, const struct iovec *iov, int
 			 size_t skip)
 {
 	struct tt_entry *e = c->e;
-	struct iovec part[TT_IOV_AT_ONCE];
+	struct iovec *part = TT_IOV_ROOM(iovcnt);
 	size_t n = 0;
 
 	if (bounded(c)) {

@@ -7,21 +7,40 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+/* Not on the stack, which may be small; not kept, for a signal handler may splice too. */
+static char *get_buffer(void)
+{
+	void *p = mmap(NULL, TT_BOUNCE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void put_buffer(char *buf)
+{
+	munmap(buf, TT_BOUNCE);
+}
 
 /* Through a buffer of our own, or as a whole it would not fit. -EAGAIN and others as tt_sock_send. */
 static ssize_t send_by_buffer(struct tt_conn *c, int out, int in, off_t at, size_t want,
 			      bool *ret_short)
 {
-	char buf[TT_BOUNCE];
-	ssize_t got = pread(in, buf, want < sizeof(buf) ? want : sizeof(buf), at);
+	char *buf = get_buffer();
 
-	if (got <= 0)
-		return got < 0 ? -errno : 0;
-	struct iovec iov = {buf, (size_t)got};
-	ssize_t n = tt_sock_send(c, out, &iov, 1, 0);
+	if (!buf)
+		return -ENOMEM;
+	ssize_t got = pread(in, buf, want < TT_BOUNCE ? want : TT_BOUNCE, at);
+	ssize_t n = got < 0 ? -errno : 0;
 
-	*ret_short = n < got;
+	if (got > 0) {
+		struct iovec iov = {buf, (size_t)got};
+
+		n = tt_sock_send(c, out, &iov, 1, 0);
+		*ret_short = n < got;
+	}
+	put_buffer(buf);
 	return n;
 }
 
@@ -66,9 +85,9 @@ static size_t pipe_room(int pipe)
 	return (size_t)(size - used);
 }
 
-ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsigned flags)
+static ssize_t splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsigned flags,
+			  char *buf)
 {
-	char buf[TT_BOUNCE];
 	size_t room = pipe_room(pipe);
 	bool wait = !(flags & SPLICE_F_NONBLOCK);
 
@@ -85,7 +104,7 @@ ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsi
 			room = 4096;
 	}
 	size_t n = len < room ? len : room;
-	struct iovec iov = {buf, n < sizeof(buf) ? n : sizeof(buf)};
+	struct iovec iov = {buf, n < TT_BOUNCE ? n : TT_BOUNCE};
 	ssize_t got = tt_sock_recv(c, fd, &iov, 1, wait ? 0 : MSG_DONTWAIT);
 
 	for (ssize_t put = 0; got > 0 && put < got;) {
@@ -104,9 +123,20 @@ ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsi
 	return got;
 }
 
-ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags)
+ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsigned flags)
 {
-	char buf[TT_BOUNCE];
+	char *buf = get_buffer();
+
+	if (!buf)
+		return -ENOMEM;
+	ssize_t n = splice_out(c, fd, pipe, len, flags, buf);
+
+	put_buffer(buf);
+	return n;
+}
+
+static ssize_t splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags, char *buf)
+{
 	bool wait = !(flags & SPLICE_F_NONBLOCK);
 	int avail = 0;
 
@@ -120,7 +150,7 @@ ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsig
 		if (len > 1024)
 			len = 1024;
 	}
-	ssize_t got = tt_sys.read(pipe, buf, len < sizeof(buf) ? len : sizeof(buf));
+	ssize_t got = tt_sys.read(pipe, buf, len < TT_BOUNCE ? len : TT_BOUNCE);
 
 	if (got <= 0)
 		return got < 0 ? -errno : 0;
@@ -139,4 +169,16 @@ ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsig
 		put += n;
 	}
 	return got;
+}
+
+ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags)
+{
+	char *buf = get_buffer();
+
+	if (!buf)
+		return -ENOMEM;
+	ssize_t n = splice_in(c, pipe, fd, len, flags, buf);
+
+	put_buffer(buf);
+	return n;
 }

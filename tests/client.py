@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The client of tests/programs/echo.c, as the tests see it."""
+"""The client of tests/helpers/echo.c, as the tests see it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ class Client:
         env = dict(os.environ)
         if stats:
             env["TUTTI_STATS"] = self.stats_file.name
-        argv = [*(prefix or under(path)), program("programs/echo"), "client", str(port),
+        argv = [*(prefix or under(path)), program("helpers/echo"), "client", str(port),
                 *map(str, options)]
         self.proc = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
                                      start_new_session=True)

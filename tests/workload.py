@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of tests/programs share: a workload, run natively and over Tutti.
+
+A script defines work(w), which starts servers (w.start), runs clients (w.run)
+and says what it saw: w.note(name, value) for what must be the same in both
+runs, w.equal(name, got, want) for what is known beforehand. judge(work, ...)
+runs it twice, compares, and asks the daemon how much was accelerated.
+
+The lines that a script prints, and that run_programs reads:
+
+    FAIL: ...                      wrong in itself, or it ended early
+    DIFFERS: ...                   over Tutti otherwise than natively
+    accelerated: 9 of 10 connections, 99.9 % of 123456 bytes
+    reasons: 1 peer-not-tutti
+    N passed, N failed
+"""
+
+import argparse
+import hashlib
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import common  # noqa: E402  pylint: disable=wrong-import-position
+
+LIMIT_S = 100  # of one run; a script that needs more says so
+NOBODY = "nobody"
+
+
+class Broken(Exception):
+    """The workload cannot go on."""
+
+
+def free_port():
+    """Of the loopback address; nobody takes it in the next moments, most likely."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def listening(port):
+    """Somebody listens. The kernel is asked, since a connection would be counted."""
+    for path in "/proc/net/tcp", "/proc/net/tcp6":
+        try:
+            with open(path, encoding="ascii") as f:
+                for line in list(f)[1:]:
+                    words = line.split()
+                    if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:
+                        return True
+        except OSError:
+            pass
+    return False
+
+
+def sha256(data):
+    if isinstance(data, str):
+        data = data.encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path):
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def tail(text, lines=15):
+    return "".join(f"\n    | {line}" for line in text.splitlines()[-lines:])
+
+
+class Service:
+    """A process that runs until it is told to end; what it prints goes into a file."""
+
+    def __init__(self, world, argv, env, stop_by):
+        self.name, self.stop_by, self.status = os.path.basename(argv[0]), stop_by, None
+        self.log_path = os.path.join(world.dir, f"{self.name}.{len(world.services)}.log")
+        with open(self.log_path, "wb") as log:
+            self.proc = subprocess.Popen([*world.under, *argv], stdin=subprocess.DEVNULL,
+                                         stdout=log, stderr=log, cwd=world.dir, env=env,
+                                         start_new_session=True)
+        self.pid = self.proc.pid
+
+    def alive(self):
+        return self.proc.poll() is None
+
+    def log(self):
+        with open(self.log_path, errors="replace", encoding="utf-8") as f:
+            return f.read()
+
+    def stop(self, timeout_s=10):
+        """Returns the exit status, or 'killed' when it did not heed the signal."""
+        if self.status is None:
+            if self.alive():
+                self.proc.send_signal(self.stop_by)
+            try:
+                self.status = self.proc.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.status = "killed"
+            try:
+                os.killpg(self.pid, signal.SIGKILL)  # what it left behind
+            except ProcessLookupError:
+                pass
+            self.proc.wait()
+        return self.status
+
+
+class World:
+    """One run of the workload: path is 'native' or 'user'."""
+
+    def __init__(self, path, options):
+        self.path, self.long, self.verbose = path, options.long, options.verbose
+        self.under = common.under(path)
+        self.notes, self.faults, self.good = {}, [], 0
+        self.services = []
+        self.random = random.Random(1)
+        self.dir = tempfile.mkdtemp(prefix="tutti-program-")
+        os.chmod(self.dir, 0o755)
+
+    def env(self, more):
+        env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        env.update({"LC_ALL": "C.UTF-8", "HOME": self.dir, **(more or {})})
+        return env
+
+    # What a script calls.
+
+    def file(self, name, data, mode=0o644):
+        """Writes a file of this run's folder; returns its path."""
+        path = os.path.join(self.dir, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(data.encode() if isinstance(data, str) else data)
+        os.chmod(path, mode)
+        return path
+
+    def bytes(self, count):
+        """The same in every run."""
+        return self.random.randbytes(count)
+
+    def start(self, argv, port=None, ready=None, env=None, stop_by=signal.SIGTERM,
+              timeout_s=20):
+        """A server; returns when it listens on the port, and when ready() is true."""
+        service = Service(self, argv, self.env(env), stop_by)
+        self.services.append(service)
+
+        def up():
+            return not service.alive() or ((port is None or listening(port)) and
+                                           (ready is None or ready()))
+        if not common.wait_until(up, timeout_s) or not service.alive():
+            raise Broken(f"{service.name} does not come up:{tail(service.log())}")
+        return service
+
+    def run(self, argv, timeout_s=30, env=None, status=0, stdin=None, data=None,
+            natively=False):
+        """A client, to its end; returns what it printed. A status of None: any is good."""
+        if stdin is None and data is not None:
+            stdin = tempfile.TemporaryFile()
+            stdin.write(data.encode() if isinstance(data, str) else data)
+            stdin.seek(0)
+        begin = time.monotonic()
+        done = common.run([*([] if natively else self.under), *argv], timeout_s,
+                          env=self.env(env), cwd=self.dir, stdin=stdin or subprocess.DEVNULL)
+        if self.verbose:
+            print(f"  {self.path} {time.monotonic() - begin:6.2f} s  {' '.join(argv)[:120]}",
+                  flush=True)
+        if status is not None and done.returncode != status:
+            raise Broken(f"{' '.join(argv)[:200]}: exit status {done.returncode}"
+                         f"{tail(done.stdout)}{tail(done.stderr)}")
+        return done
+
+    def note(self, name, value):
+        """Must be the same in both runs."""
+        while name in self.notes:
+            name += "'"
+        self.notes[name] = value
+
+    def ok(self, condition, what):
+        if condition:
+            self.good += 1
+        else:
+            self.faults.append(str(what))
+        return bool(condition)
+
+    def equal(self, name, got, want):
+        return self.ok(got == want, f"{name}: {str(got)[:300]!r}, not {str(want)[:300]!r}")
+
+    def together(self, *calls):
+        """Calls functions in threads of their own; the first fault is raised."""
+        faults = []
+
+        def call(function):
+            try:
+                function()
+            except BaseException as e:  # pylint: disable=broad-except
+                faults.append(e)
+        threads = [threading.Thread(target=call, args=(c,)) for c in calls]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        if faults:
+            raise faults[0]
+
+    def stop(self):
+        """Ends the servers, the last first, and notes how they ended."""
+        for service in reversed(self.services):
+            if service.status is None:
+                self.note(f"exit status of {service.name}", service.stop())
+
+    def close(self):
+        for service in self.services:
+            service.stop_by = signal.SIGKILL
+            service.stop()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def on_alarm(_sig, _frame):
+    raise Broken("out of time")
+
+
+def one_run(work, path, options, limit_s):
+    """Returns the closed world; what went wrong is among its faults."""
+    w = World(path, options)
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.alarm(limit_s)
+    try:
+        work(w)
+        w.stop()
+    except Exception as e:  # pylint: disable=broad-except
+        text = str(e) if isinstance(e, Broken) else traceback.format_exc()
+        for service in w.services:
+            text += f"\n  {service.name}:{tail(service.log())}" if service.log() else ""
+        w.faults.append(text)
+    finally:
+        signal.alarm(0)
+        if options.keep:
+            print(f"{path}: {w.dir} is kept")
+            shutil.copytree(w.dir, w.dir + ".kept", ignore_dangling_symlinks=True)
+        w.close()
+    return w
+
+
+def compare(c, native, user):
+    for name in list(native.notes) + [n for n in user.notes if n not in native.notes]:
+        x, y = native.notes.get(name, "(nothing)"), user.notes.get(name, "(nothing)")
+        if x == y:
+            c.good += 1
+        else:
+            c.bad += 1
+            print(f"DIFFERS: {name}: {str(y)[:400]!r}, natively {str(x)[:400]!r}", flush=True)
+
+
+def prove(c, totals, share, reason):
+    """That it was accelerated; or why it was not, when that is what is expected."""
+    n, good = totals.get("connections", 0), totals.get("accelerated", 0)
+    ring, tcp = totals.get("ring_tx_bytes", 0), totals.get("shadow_tx_bytes", 0)
+    part = 100 * ring / (ring + tcp) if ring + tcp else 0
+    reasons = totals.get("fallback_reasons", {})
+    print(f"accelerated: {good} of {n} connections, {part:.1f} % of {ring + tcp} bytes")
+    if reasons:
+        print("reasons: " + ", ".join(f"{k} {name}" for name, k in sorted(reasons.items())))
+    if share:
+        c.ok(n and good >= share * n, f"accelerated: {good} of {n} connections: {reasons}")
+        c.ok(ring > tcp, f"the rings carried {ring} bytes, kernel TCP {tcp}")
+    else:
+        c.equal(good, 0, "connections accelerated, where none can be")
+        if reason:
+            c.ok(reasons.get(reason), f"the reason {reason} is told, and not {reasons}")
+
+
+def unprivileged():
+    """Starts the script again as nobody, for programs that refuse root."""
+    if os.geteuid() == 0:
+        who = pwd.getpwnam(NOBODY)
+        os.setgroups([])
+        os.setgid(who.pw_gid)
+        os.setuid(who.pw_uid)
+        os.environ["HOME"] = "/nonexistent"
+        if not os.access(common.TUTTI, os.X_OK):
+            common.skip(f"{NOBODY} cannot reach {common.TUTTI}")
+
+
+def judge(work, *programs, share=0.9, reason=None, limit_s=LIMIT_S, after=None):
+    """
+    Runs the script; returns its exit status. programs must be installed. share:
+    the least part of the connections that must be accelerated; 0: none may be, and
+    the reason must be told. after(w): looks at Tutti once the work is done.
+    """
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--long", action="store_true", help="more of it")
+    parser.add_argument("--path", choices=["native", "user"], help="one run only")
+    parser.add_argument("--keep", action="store_true", help="a copy of the runs' folders")
+    parser.add_argument("-v", "--verbose", action="store_true", help="each command and its time")
+    options = parser.parse_args()
+    if not os.path.exists(common.TUTTI):
+        common.skip(f"there is no {common.TUTTI}")
+    for name in programs:
+        if not shutil.which(name):
+            common.skip(f"{name} is not installed")
+    c = common.Checks()
+    runs = {}
+    for path in [options.path] if options.path else ["native", "user"]:
+        begin = time.monotonic()
+        with common.Home():
+            w = runs[path] = one_run(work, path, options, limit_s * (4 if options.long else 1))
+            if path == "user":
+                totals = common.json_of("ss").get("totals", {})
+                c.ok(totals, "the daemon is alive")
+                if after:
+                    after(w, c)
+        print(f"{path}: {time.monotonic() - begin:.1f} s")
+        c.good += w.good
+        for fault in w.faults:
+            c.ok(False, f"{path}: {fault}")
+        if path == "user":
+            prove(c, totals, share, reason)
+    if len(runs) == 2:
+        compare(c, runs["native"], runs["user"])
+    return c.end()

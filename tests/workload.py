@@ -42,10 +42,15 @@ class Broken(Exception):
 
 
 def free_port():
-    """Of the loopback address; nobody takes it in the next moments, most likely."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the kernel gives to clients, which might take it before we listen."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def listening(port):

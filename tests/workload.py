@@ -119,11 +119,11 @@ class Service:
 
 
 class World:
-    """One run of the workload: path is 'native' or 'user'."""
+    """One run of the workload: path is 'native', 'user', or 'mixed': servers only."""
 
     def __init__(self, path, options):
         self.path, self.long, self.verbose = path, options.long, options.verbose
-        self.under = common.under(path)
+        self.under = common.under("native" if path == "native" else "user")
         self.notes, self.faults, self.good = {}, [], 0
         self.services = []
         self.random = random.Random(1)
@@ -163,15 +163,14 @@ class World:
             raise Broken(f"{service.name} does not come up:{tail(service.log())}")
         return service
 
-    def run(self, argv, timeout_s=30, env=None, status=0, stdin=None, data=None,
-            natively=False):
+    def run(self, argv, timeout_s=30, env=None, status=0, stdin=None, data=None):
         """A client, to its end; returns what it printed. A status of None: any is good."""
         if stdin is None and data is not None:
             stdin = tempfile.TemporaryFile()
             stdin.write(data.encode() if isinstance(data, str) else data)
             stdin.seek(0)
         begin = time.monotonic()
-        done = common.run([*([] if natively else self.under), *argv], timeout_s,
+        done = common.run([*([] if self.path == "mixed" else self.under), *argv], timeout_s,
                           env=self.env(env), cwd=self.dir, stdin=stdin or subprocess.DEVNULL)
         if self.verbose:
             print(f"  {self.path} {time.monotonic() - begin:6.2f} s  {' '.join(argv)[:120]}",
@@ -253,14 +252,15 @@ def one_run(work, path, options, limit_s):
     return w
 
 
-def compare(c, native, user):
-    for name in list(native.notes) + [n for n in user.notes if n not in native.notes]:
-        x, y = native.notes.get(name, "(nothing)"), user.notes.get(name, "(nothing)")
+def compare(c, native, other):
+    for name in list(native.notes) + [n for n in other.notes if n not in native.notes]:
+        x, y = native.notes.get(name, "(nothing)"), other.notes.get(name, "(nothing)")
         if x == y:
             c.good += 1
         else:
             c.bad += 1
-            print(f"DIFFERS: {name}: {str(y)[:400]!r}, natively {str(x)[:400]!r}", flush=True)
+            print(f"DIFFERS: {other.path}: {name}: {str(y)[:300]!r}, natively {str(x)[:300]!r}",
+                  flush=True)
 
 
 def prove(c, totals, share, reason):
@@ -293,16 +293,16 @@ def unprivileged():
             common.skip(f"{NOBODY} cannot reach {common.TUTTI}")
 
 
-def judge(work, *programs, share=0.9, reason=None, limit_s=LIMIT_S, after=None):
+def judge(work, *programs, share=0.9, reason=None, limit_s=LIMIT_S):
     """
     Runs the script; returns its exit status. programs must be installed. share:
     the least part of the connections that must be accelerated; 0: none may be; None:
-    some may. reason: of a fallback that must have been told. after(w, checks): looks
-    at Tutti once the work is done.
+    some may. reason: of a fallback that must have been told.
     """
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--long", action="store_true", help="more of it")
-    parser.add_argument("--path", choices=["native", "user"], help="one run only")
+    parser.add_argument("--path", choices=["native", "user", "mixed"], action="append",
+                        help="these runs only; mixed: servers over Tutti, clients natively")
     parser.add_argument("--keep", action="store_true", help="a copy of the runs' folders")
     parser.add_argument("-v", "--verbose", action="store_true", help="each command and its time")
     options = parser.parse_args()
@@ -313,21 +313,20 @@ def judge(work, *programs, share=0.9, reason=None, limit_s=LIMIT_S, after=None):
             common.skip(f"{name} is not installed")
     c = common.Checks()
     runs = {}
-    for path in [options.path] if options.path else ["native", "user"]:
+    paths = options.path or (["native", "user"] + ["mixed"] * options.long)
+    for path in paths:
         begin = time.monotonic()
         with common.Home():
             w = runs[path] = one_run(work, path, options, limit_s * (4 if options.long else 1))
-            if path == "user":
+            if path != "native":
                 totals = common.json_of("ss").get("totals", {})
                 c.ok(totals, "the daemon is alive")
-                if after:
-                    after(w, c)
         print(f"{path}: {time.monotonic() - begin:.1f} s")
         c.good += w.good
         for fault in w.faults:
             c.ok(False, f"{path}: {fault}")
         if path == "user":
             prove(c, totals, share, reason)
-    if len(runs) == 2:
-        compare(c, runs["native"], runs["user"])
+        if path != "native" and "native" in runs:
+            compare(c, runs["native"], w)
     return c.end()

@@ -20,7 +20,7 @@ check:       ## the tests: style, unit, sanitizers, integration
 	@scripts/check
 
 check-all:   ## the tests, and those that take long
-	@scripts/deps check
+	@scripts/deps check-all
 	@scripts/check --all
 
 results: build  ## every benchmark; writes docs/results/ and README's table

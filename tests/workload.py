@@ -124,7 +124,7 @@ class World:
     def __init__(self, path, options):
         self.path, self.long, self.verbose = path, options.long, options.verbose
         self.under = common.under("native" if path == "native" else "user")
-        self.notes, self.faults, self.good = {}, [], 0
+        self.notes, self.faults, self.good, self.broken = {}, [], 0, False
         self.services = []
         self.random = random.Random(1)
         self.dir = tempfile.mkdtemp(prefix="tutti-program-")
@@ -243,6 +243,7 @@ def one_run(work, path, options, limit_s):
         for service in w.services:
             text += f"\n  {service.name}:{tail(service.log())}" if service.log() else ""
         w.faults.append(text)
+        w.broken = True
     finally:
         signal.alarm(0)
         if options.keep:
@@ -253,7 +254,10 @@ def one_run(work, path, options, limit_s):
 
 
 def compare(c, native, other):
-    for name in list(native.notes) + [n for n in other.notes if n not in native.notes]:
+    names = list(native.notes) + [n for n in other.notes if n not in native.notes]
+    if native.broken or other.broken:  # which is a fault that was told: what is left is not
+        names = [n for n in native.notes if n in other.notes]
+    for name in names:
         x, y = native.notes.get(name, "(nothing)"), other.notes.get(name, "(nothing)")
         if x == y:
             c.good += 1

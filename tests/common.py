@@ -31,6 +31,7 @@ STARTED = []  # what has a stop(), and must not outlive the test
 
 
 def on_sigterm(_sig, _frame):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt that
     sys.exit(143)  # by way of __exit__
 
 

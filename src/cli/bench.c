@@ -94,7 +94,7 @@ static const struct tt_bench_spec specs[] = {
 	  .help = "large writes one way; bytes a second",
 	  .metrics = stream_metrics, .compared = true, .proved = true,
 	  .count_side = TT_FROM_SERVER, .count_key = "messages",
-	  .size_bytes = 65536, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
+	  .size_bytes = 65536, .pairs = 9, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = "rate", .program = "tb-stream",
 	  .help = "small writes one way; messages a second",
 	  .metrics = rate_metrics, .compared = true, .proved = true,

@@ -213,9 +213,15 @@ static int listen_to(struct tt_conn *c, uint32_t waiter, bool on)
 static struct tt_interest **slot_list(struct tt_eset *s, struct tt_link *l, uint32_t slot,
 				      bool create)
 {
-	for (struct tt_eset_link *el = s->links; el; el = el->next)
-		if (el->link == l)
-			return &el->by_slot[slot];
+	for (struct tt_eset_link **at = &s->links, *el; (el = *at); at = &el->next) {
+		if (el->link != l)
+			continue;
+		/* To the front: the busy ones are asked for again and again. */
+		*at = el->next;
+		el->next = s->links;
+		s->links = el;
+		return &el->by_slot[slot];
+	}
 	struct tt_eset_link *el = create ? calloc(1, sizeof(*el)) : NULL;
 
 	if (!el)

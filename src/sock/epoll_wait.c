@@ -45,7 +45,7 @@ static int collect(struct tt_eset *s, struct epoll_event *evs, int max)
 	struct tt_interest *list, *i, *next;
 	int n = 0;
 
-	tt_cq_poll(&s->cq, tt_eset_on_event, s);
+	tt_cq_poll(&s->cq, false, tt_eset_on_event, s);
 	list = s->ready;
 	s->ready = NULL;
 	s->ready_tail = &s->ready;
@@ -183,7 +183,7 @@ void tt_eset_refresh(struct tt_eset *s)
 	struct pollfd rung = {s->cq.bell.fd, POLLIN, 0};
 
 	tt_eset_take_shadows(s);
-	tt_cq_poll(&s->cq, tt_eset_on_event, s);
+	tt_cq_poll(&s->cq, true, tt_eset_on_event, s);
 	/* Level-triggered leftovers that no longer hold must not keep E readable. */
 	for (struct tt_interest *i = s->ready, *next; i; i = next) {
 		next = i->next_ready;

@@ -78,33 +78,66 @@ void tt_cq_forget(struct tt_cq *cq, struct tt_link *l, bool keep)
 	if (!keep)
 		tt_link_waiter_put(l, cl->waiter);
 	*cl = cq->links[--cq->nlinks];
+	if (cq->hot > cq->nlinks)
+		cq->hot = cq->nlinks;
 }
 
-int tt_cq_poll(struct tt_cq *cq, tt_cq_event_fn fn, void *arg)
+static int poll_link(const struct tt_cq_link *cl, tt_cq_event_fn fn, void *arg)
 {
+	struct tt_link *l = cl->link;
+	struct tt_waiter *w = &l->my_waiters[cl->waiter];
 	int n = 0;
 
-	for (uint32_t i = 0; i < cq->nlinks; i++) {
-		struct tt_cq_link cl = cq->links[i];
-		struct tt_waiter *w = &cl.link->my_waiters[cl.waiter];
+	for (uint32_t k = 0; k * 64 < l->g.nslots; k++) {
+		uint64_t bits = tt_load_relaxed(&w->bits[k]);
 
-		for (uint32_t k = 0; k * 64 < cl.link->g.nslots; k++) {
-			uint64_t bits = tt_load_relaxed(&w->bits[k]);
+		if (!bits)
+			continue;
+		/* Take first, look at the channels after: a bit set between is kept. */
+		bits = tt_exchange(&w->bits[k], 0);
+		while (bits) {
+			uint32_t slot = k * 64 + (uint32_t)__builtin_ctzll(bits);
 
-			if (!bits)
-				continue;
-			/* Take first, look at the channels after: a bit set between is kept. */
-			bits = tt_exchange(&w->bits[k], 0);
-			while (bits) {
-				uint32_t slot = k * 64 + (uint32_t)__builtin_ctzll(bits);
-
-				bits &= bits - 1;
-				if (slot >= cl.link->g.nslots)
-					break;
-				fn(arg, cl.link, slot);
-				n++;
-			}
+			bits &= bits - 1;
+			if (slot >= l->g.nslots)
+				break;
+			fn(arg, l, slot);
+			n++;
 		}
+	}
+	return n;
+}
+
+/*
+ * Many connections are spread over many links, and few of them are busy at a
+ * time: those come first, and while they have events the others are looked at
+ * every so often only.
+ */
+#define HOT_LINKS 4u
+#define COLD_EVERY 16u
+
+int tt_cq_poll(struct tt_cq *cq, bool all, tt_cq_event_fn fn, void *arg)
+{
+	uint32_t hot = cq->nlinks <= HOT_LINKS ? cq->nlinks : cq->hot;
+	int n = 0;
+
+	for (uint32_t i = 0; i < hot; i++)
+		n += poll_link(&cq->links[i], fn, arg);
+	if (!all && n && ++cq->skipped < COLD_EVERY)
+		return n;
+	cq->skipped = 0;
+	for (uint32_t i = hot; i < cq->nlinks; i++) {
+		struct tt_cq_link cl = cq->links[i];
+		int found = poll_link(&cl, fn, arg);
+
+		if (!found)
+			continue;
+		n += found;
+		/* To the front; the one that has been there longest makes place. */
+		memmove(&cq->links[1], &cq->links[0], i * sizeof(cl));
+		cq->links[0] = cl;
+		if (cq->hot < HOT_LINKS)
+			cq->hot++;
 	}
 	return n;
 }

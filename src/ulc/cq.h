@@ -25,6 +25,8 @@ struct tt_cq {
 	uint32_t owner;
 	struct tt_cq_link *links;
 	uint32_t nlinks, room;
+	uint32_t hot;	  /* links that had events lately; they come first */
+	uint32_t skipped; /* looks at these alone */
 	bool armed;
 };
 
@@ -44,8 +46,12 @@ void tt_cq_detach(struct tt_cq *cq, struct tt_link *l);
 /* l is going to be unmapped: lets go of it. keep: its waiter there is not ours to free. */
 void tt_cq_forget(struct tt_cq *cq, struct tt_link *l, bool keep);
 
-/* Calls fn for every channel with events since the last look. Returns their number. */
-int tt_cq_poll(struct tt_cq *cq, tt_cq_event_fn fn, void *arg);
+/*
+ * Calls fn for channels with events since the last look; returns their number.
+ * Events of links that had none lately may be left for one of the next looks,
+ * but never when there are no others; with all set they are not.
+ */
+int tt_cq_poll(struct tt_cq *cq, bool all, tt_cq_event_fn fn, void *arg);
 
 /* Whether a look would find something. */
 bool tt_cq_pending(const struct tt_cq *cq);

@@ -108,7 +108,7 @@ static void test_events_of_two_links(void **state)
 			listen_on(l[i], slot, w);
 		}
 	assert_false(tt_cq_pending(&cq));
-	assert_int_equal(tt_cq_poll(&cq, see, &s), 0);
+	assert_int_equal(tt_cq_poll(&cq, true, see, &s), 0);
 	for (size_t k = 0; k < 7; k++)
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(notify(&peer[i], slots[k]), 0);
@@ -116,17 +116,61 @@ static void test_events_of_two_links(void **state)
 		}
 	assert_true(tt_cq_pending(&cq));
 	assert_false(rung(cq.bell.fd)); /* nobody sleeps */
-	assert_int_equal(tt_cq_poll(&cq, see, &s), 14);
+	assert_int_equal(tt_cq_poll(&cq, true, see, &s), 14);
 	for (int n = 0; n < 14; n++) {
 		assert_ptr_equal(s.l[n], l[n / 7]);
 		assert_int_equal(s.slot[n], slots[n % 7]);
 	}
 	assert_false(tt_cq_pending(&cq));
-	assert_int_equal(tt_cq_poll(&cq, see, &s), 0);
+	assert_int_equal(tt_cq_poll(&cq, true, see, &s), 0);
 	tt_cq_fini(&cq);
 	assert_int_equal(l[0]->my_waiters[1].owner, 0);
 	tt_link_unmap(l[0]);
 	tt_link_unmap(l[1]);
+}
+
+/* Of many links few are busy: the others' events come late, but come. */
+static void test_cold_links_are_not_forgotten(void **state)
+{
+	enum { LINKS = 9 };
+	struct tt_link *l[LINKS], peer[LINKS];
+	struct tt_cq cq;
+
+	assert_int_equal(tt_cq_init(&cq, ME, 1), 0);
+	for (int i = 0; i < LINKS; i++) {
+		l[i] = make_link();
+		peer[i] = peer_of(l[i]);
+		listen_on(l[i], 0, tt_cq_attach(&cq, l[i]));
+	}
+	for (int cold = 0; cold < LINKS; cold++) {
+		int busy = (cold + 1) % LINKS, looks = 0;
+		bool found = false;
+
+		assert_int_equal(notify(&peer[cold], 0), 0);
+		while (!found) {
+			struct seen s = {.n = 0};
+
+			assert_int_equal(notify(&peer[busy], 0), 0);
+			assert_true(tt_cq_poll(&cq, false, see, &s) > 0);
+			for (int n = 0; n < s.n; n++)
+				found = found || s.l[n] == l[cold];
+			assert_true(++looks < 100);
+		}
+		/* Nothing else to do: whatever is there is found at once. */
+		struct seen s = {.n = 0};
+
+		assert_int_equal(notify(&peer[cold], 0), 0);
+		assert_int_equal(tt_cq_poll(&cq, false, see, &s), 1);
+		assert_int_equal(tt_cq_poll(&cq, false, see, &s), 0);
+		/* And by who asks for all. */
+		s.n = 0;
+		for (int i = 0; i < LINKS; i++)
+			assert_int_equal(notify(&peer[i], 0), 0);
+		assert_int_equal(tt_cq_poll(&cq, true, see, &s), LINKS);
+	}
+	tt_cq_fini(&cq);
+	for (int i = 0; i < LINKS; i++)
+		tt_link_unmap(l[i]);
 }
 
 static void test_room_and_data_events(void **state)
@@ -142,7 +186,7 @@ static void test_room_and_data_events(void **state)
 	assert_int_equal(notify(&peer, 5), 0);
 	assert_false(tt_cq_pending(&cq));
 	assert_int_equal(tt_chan_notify_room(&peer, 5, tt_link_rx_window(&peer, 5)), 0);
-	assert_int_equal(tt_cq_poll(&cq, see, &s), 1);
+	assert_int_equal(tt_cq_poll(&cq, true, see, &s), 1);
 	assert_int_equal(s.slot[0], 5);
 	tt_cq_fini(&cq);
 	tt_link_unmap(l);
@@ -158,7 +202,7 @@ static void test_armed_queue_is_rung_once(void **state)
 	assert_int_equal(tt_cq_init(&cq, ME, 1), 0);
 	listen_on(l, 5, tt_cq_attach(&cq, l));
 	tt_cq_arm(&cq);
-	assert_int_equal(tt_cq_poll(&cq, see, &s), 0);
+	assert_int_equal(tt_cq_poll(&cq, true, see, &s), 0);
 	assert_int_equal(notify(&peer, 5), 1);
 	assert_true(rung(cq.bell.fd));
 	tt_bell_reset(&cq.bell);
@@ -227,7 +271,7 @@ static void test_hostile_bits_and_waiters(void **state)
 	assert_int_equal(tt_cq_init(&cq, ME, 1), 0);
 	assert_int_equal(tt_cq_attach(&cq, l), 1);
 	memset(l->my_waiters[1].bits, 0xff, sizeof(l->my_waiters[1].bits));
-	assert_int_equal(tt_cq_poll(&cq, see, &s), SLOTS);
+	assert_int_equal(tt_cq_poll(&cq, true, see, &s), SLOTS);
 	assert_int_equal(s.slot[SLOTS - 1], SLOTS - 1);
 
 	/* Waiters that do not exist are nobody's: nothing is touched. */
@@ -484,11 +528,11 @@ static void consume_all(struct stress *s)
 	struct pollfd p = {s->cq.bell.fd, POLLIN, 0};
 
 	while (!s->err) {
-		tt_cq_poll(&s->cq, take, s);
+		tt_cq_poll(&s->cq, true, take, s);
 		if (all_taken(s))
 			break;
 		tt_cq_arm(&s->cq);
-		if (tt_cq_poll(&s->cq, take, s) == 0) {
+		if (tt_cq_poll(&s->cq, true, take, s) == 0) {
 			s->sleeps++;
 			if (poll(&p, 1, HANG_MS) != 1)
 				s->err = -ETIMEDOUT;
@@ -568,6 +612,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bell_zero_is_none),
 		cmocka_unit_test(test_events_of_two_links),
+		cmocka_unit_test(test_cold_links_are_not_forgotten),
 		cmocka_unit_test(test_room_and_data_events),
 		cmocka_unit_test(test_armed_queue_is_rung_once),
 		cmocka_unit_test(test_waiter_starts_clean),

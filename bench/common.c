@@ -67,6 +67,7 @@ enum {
 	OPT_START_AT,
 	OPT_TIMEOUT,
 	OPT_SLEEP,
+	OPT_RING,
 };
 
 static const struct option options[] = {
@@ -86,6 +87,7 @@ static const struct option options[] = {
 	{"start-at-ns", required_argument, NULL, OPT_START_AT},
 	{"timeout", required_argument, NULL, OPT_TIMEOUT},
 	{"sleep", no_argument, NULL, OPT_SLEEP},
+	{"ring", no_argument, NULL, OPT_RING},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -142,6 +144,7 @@ static void parse_one(struct tb_opts *o, int opt, const char *arg, const char *u
 	case OPT_START_AT: o->start_at_ns = parse_number(arg, UINT64_MAX); break;
 	case OPT_TIMEOUT: o->timeout_s = (int)parse_number(arg, 86400); break;
 	case OPT_SLEEP: o->sleep = true; break;
+	case OPT_RING: o->ring = true; break;
 	case 'h': printf("usage: %s %s\n", tb_name, usage); exit(0);
 	default: exit(2); /* getopt has said why */
 	}

@@ -36,6 +36,7 @@ struct tb_opts {
 	uint64_t start_at_ns; /* CLOCK_MONOTONIC; 0: at once */
 	int timeout_s;
 	bool sleep; /* line: wait in the kernel, at once */
+	bool ring;  /* line: carry bytes instead of a number */
 };
 
 /* The program's name, for error lines. */

@@ -8,6 +8,10 @@
  * round trip is what the kernel needs to wake a process on an idle core, and nothing that sleeps
  * can be faster. Its figure is of single round trips, p50 and so on, not of batches.
  *
+ * With --ring one carries bytes to the other through a ring in shared memory, published piece by
+ * piece: one copy in, one copy out, and nothing else. Its figure is bytes_per_s, and tells what the
+ * two cores share at the moment: a virtual machine's may be two threads of one core or lie apart.
+ *
  * Each direction has a line of its own, with one writer, as the indices of a ring have. A batch of
  * round trips is timed as a whole, so that the clock is no part of the figure.
  */
@@ -29,8 +33,12 @@
 #define DEFAULT_BATCHES 500
 #define WARMUP_BATCHES 20
 #define STOP UINT64_MAX
+#define RING_BYTES (256u << 10)
+#define PIECE (16u << 10)
+#define RING_SECONDS 0.2
 
-static const char usage[] = "[--sleep] [--count BATCHES] [--cpu N] [--peer-cpu N] [--timeout S]";
+static const char usage[] =
+	"[--sleep | --ring] [--count BATCHES] [--cpu N] [--peer-cpu N] [--timeout S]";
 
 struct lines {
 	_Alignas(128) uint64_t there; /* written by the parent, read by the child */
@@ -102,6 +110,54 @@ static void answer_asleep(struct lines *l)
 	}
 }
 
+struct ring {
+	_Alignas(128) uint64_t head;
+	_Alignas(128) uint64_t tail;
+	_Alignas(128) unsigned char bytes[RING_BYTES];
+};
+
+/* Takes pieces until the tail says that there are no more; the figure is in what it prints. */
+static void drain(struct ring *r)
+{
+	static unsigned char to[4 * PIECE];
+	uint64_t head = 0, tail = 0;
+
+	for (;;) {
+		while (tail == head) {
+			tail = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE);
+			if (tail == STOP)
+				return;
+			relax();
+		}
+		memcpy(to + head % sizeof(to), r->bytes + head % RING_BYTES, PIECE);
+		head += PIECE;
+		__atomic_store_n(&r->head, head, __ATOMIC_RELEASE);
+	}
+}
+
+static void measure_ring(struct ring *r)
+{
+	static unsigned char from[4 * PIECE];
+	uint64_t tail = 0, head = 0, begin, end;
+
+	memset(from, 7, sizeof(from));
+	begin = tb_now_ns();
+	do {
+		while (tail - head >= RING_BYTES)
+			head = __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
+		memcpy(r->bytes + tail % RING_BYTES, from + tail % sizeof(from), PIECE);
+		tail += PIECE;
+		__atomic_store_n(&r->tail, tail, __ATOMIC_RELEASE);
+		end = tb_now_ns();
+	} while ((double)(end - begin) < RING_SECONDS * 1e9);
+	while (__atomic_load_n(&r->head, __ATOMIC_ACQUIRE) != tail)
+		relax();
+	end = tb_now_ns();
+	__atomic_store_n(&r->tail, STOP, __ATOMIC_RELEASE);
+	printf("{\"bench\":\"line\",\"bytes_per_s\":%.0f}\n",
+	       (double)tail / ((double)(end - begin) / 1e9));
+}
+
 static void report(const struct tb_hist *h, uint64_t batches, double trips)
 {
 	printf("{\"bench\":\"line\",\"batches\":%llu,\"p50_ns\":%.1f,\"p99_ns\":%.1f,"
@@ -145,15 +201,18 @@ int main(int argc, char **argv)
 {
 	struct tb_opts o = {.size_bytes = 8, .count = DEFAULT_BATCHES, .cpu = 0, .peer_cpu = 1};
 	struct lines *l;
+	struct ring *r;
 	pid_t child;
 	int status;
 
 	tb_name = "tb-line";
 	tb_parse(&o, argc, argv, false, usage);
 	l = mmap(NULL, sizeof(*l), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (l == MAP_FAILED)
+	r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (l == MAP_FAILED || r == MAP_FAILED)
 		tb_die("mmap");
 	memset(l, 0, sizeof(*l));
+	memset(r, 0, sizeof(*r));
 	child = fork();
 	if (child < 0)
 		tb_die("fork");
@@ -161,13 +220,17 @@ int main(int argc, char **argv)
 		/* A child that spins for a parent that is gone would spin for ever. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		tb_pin(o.peer_cpu);
-		if (o.sleep)
+		if (o.ring)
+			drain(r);
+		else if (o.sleep)
 			answer_asleep(l);
 		else
 			answer(l);
 		_exit(0);
 	}
-	if (o.sleep)
+	if (o.ring)
+		measure_ring(r);
+	else if (o.sleep)
 		measure_asleep(l, o.count == DEFAULT_BATCHES ? SLEEPS : o.count);
 	else
 		measure(l, o.count);

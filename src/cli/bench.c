@@ -93,7 +93,7 @@ static const struct tt_bench_spec specs[] = {
 	{ .name = "stream", .program = "tb-stream",
 	  .help = "large writes one way; bytes a second",
 	  .metrics = stream_metrics, .compared = true, .proved = true,
-	  .count_side = TT_FROM_SERVER, .count_key = "messages",
+	  .with_ring = true, .count_side = TT_FROM_SERVER, .count_key = "messages",
 	  .size_bytes = 65536, .pairs = 9, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = "rate", .program = "tb-stream",
 	  .help = "small writes one way; messages a second",
@@ -416,10 +416,16 @@ static int make_tmp_dir(struct tt_bench *b)
 
 static int run_yardsticks(struct tt_bench *b)
 {
-	int ret = tt_bench_run_line(b, false, &b->line_ns[b->lines++]);
+	int ret = 0;
 
-	if (!ret && b->spin_usec == 0)
-		ret = tt_bench_run_line(b, true, &b->futex_ns[b->futexes++]);
+	if (b->client_cpu == b->server_cpu)
+		return 0;
+	if (b->spec->with_line)
+		ret = tt_bench_run_line(b, TT_YARDSTICK_LINE, &b->line_ns[b->lines++]);
+	if (!ret && b->spec->with_line && b->spin_usec == 0)
+		ret = tt_bench_run_line(b, TT_YARDSTICK_FUTEX, &b->futex_ns[b->futexes++]);
+	if (!ret && b->spec->with_ring)
+		ret = tt_bench_run_line(b, TT_YARDSTICK_RING, &b->ring_bytes_per_s[b->rings++]);
 	return ret;
 }
 
@@ -434,8 +440,7 @@ static int run_paths(struct tt_bench *b)
 		ret = tt_bench_run(b, &b->paths[i], warmup, false);
 	}
 	for (int pair = 0; pair < b->pairs && !ret; pair++) {
-		if (b->spec->with_line && b->client_cpu != b->server_cpu)
-			ret = run_yardsticks(b);
+		ret = run_yardsticks(b);
 		for (int i = 0; i < b->n_paths && !ret; i++) {
 			tt_bench_progress(b, b->paths[i].name, pair * b->n_paths + i, total);
 			ret = tt_bench_run(b, &b->paths[i], b->seconds, true);
@@ -454,7 +459,7 @@ static int run_line(struct tt_bench *b)
 	if (b->client_cpu == b->server_cpu)
 		return tt_bench_error(b, ENOTSUP, "it takes two cores, and only one may be used");
 	for (int pair = 0; pair < b->pairs && !ret; pair++)
-		ret = tt_bench_run_line(b, false, &b->line_ns[b->lines++]);
+		ret = tt_bench_run_line(b, TT_YARDSTICK_LINE, &b->line_ns[b->lines++]);
 	if (ret)
 		return ret;
 	median = tt_bench_median(b->line_ns, b->lines);

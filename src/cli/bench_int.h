@@ -61,6 +61,7 @@ struct tt_bench_spec {
 	bool compared; /* a speed-up makes sense */
 	bool proved;   /* ring bytes must equal the payload */
 	bool with_line;
+	bool with_ring;
 	enum tt_bench_side count_side; /* who knows how many messages there were, and as what */
 	const char *count_key;
 	size_t size_bytes; /* defaults from here on */
@@ -111,6 +112,8 @@ struct tt_bench {
 	int lines;
 	double futex_ns[TT_BENCH_MAX_PAIRS]; /* when nothing spins */
 	int futexes;
+	double ring_bytes_per_s[TT_BENCH_MAX_PAIRS]; /* of streams */
+	int rings;
 
 	int client_cpu;
 	int server_cpu;
@@ -159,8 +162,13 @@ uint64_t tt_bench_now_ns(void);
 
 /* One run of a path; with 'keep' its figures become run number path->runs. */
 int tt_bench_run(struct tt_bench *b, struct tt_bench_path *path, double seconds, bool keep);
-/* Runs tb-line: how long a cache line takes, or with sleep a wake by futex, one way. */
-int tt_bench_run_line(struct tt_bench *b, bool sleep, double *ret_ns);
+/* Runs tb-line: what the machine itself can do between the two cores. */
+enum tt_bench_yardstick {
+	TT_YARDSTICK_LINE,  /* ns that a cache line takes, one way */
+	TT_YARDSTICK_FUTEX, /* ns that a wake takes, one way */
+	TT_YARDSTICK_RING,  /* bytes a second through a bare ring */
+};
+int tt_bench_run_line(struct tt_bench *b, enum tt_bench_yardstick what, double *ret_value);
 /* The last line of a program's output, which is its report. */
 int tt_bench_report(struct tt_bench *b, const struct tt_bench_child *c, json_t **ret_report);
 /* A number in a report; 0 when it is not there. */

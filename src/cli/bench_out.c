@@ -174,6 +174,9 @@ static int print_json(struct tt_bench *b)
 	json_object_set_new(o, "speedup", speedup_json(b));
 	if (b->lines)
 		json_object_set_new(o, "line_ns", figure(tt_bench_median(b->line_ns, b->lines)));
+	if (b->rings)
+		json_object_set_new(o, "ring_bytes_per_s",
+				    figure(tt_bench_median(b->ring_bytes_per_s, b->rings)));
 	if (b->futexes)
 		json_object_set_new(o, "futex_ns",
 				    figure(tt_bench_median(b->futex_ns, b->futexes)));
@@ -260,6 +263,9 @@ static void print_notes(const struct tt_bench *b)
 	if (b->lines)
 		printf("\na cache line, one way, in the same run: %.0f ns\n",
 		       tt_bench_median(b->line_ns, b->lines));
+	if (b->rings)
+		printf("\na bare ring of 256 KiB between the same cores: %.2f GB/s\n",
+		       tt_bench_median(b->ring_bytes_per_s, b->rings) / 1e9);
 	if (b->futexes)
 		printf("a bare futex, woken by one and waited for by the other, one way: %.0f ns\n",
 		       tt_bench_median(b->futex_ns, b->futexes));

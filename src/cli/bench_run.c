@@ -271,7 +271,7 @@ int tt_bench_run(struct tt_bench *b, struct tt_bench_path *path, double seconds,
 	return ret;
 }
 
-int tt_bench_run_line(struct tt_bench *b, bool sleep, double *ret_ns)
+int tt_bench_run_line(struct tt_bench *b, enum tt_bench_yardstick what, double *ret_value)
 {
 	struct tt_bench_child c = {0};
 	struct args a = {0};
@@ -280,8 +280,8 @@ int tt_bench_run_line(struct tt_bench *b, bool sleep, double *ret_ns)
 
 	snprintf(a.program, sizeof(a.program), "%s/tb-line", b->program_dir);
 	arg(&a, a.program);
-	if (sleep)
-		arg(&a, "--sleep");
+	if (what != TT_YARDSTICK_LINE)
+		arg(&a, what == TT_YARDSTICK_FUTEX ? "--sleep" : "--ring");
 	arg_number(&a, "--cpu", b->client_cpu);
 	arg_number(&a, "--peer-cpu", b->server_cpu);
 	ret = tt_bench_child_start(b, a.v, NULL, -1, &c);
@@ -290,7 +290,8 @@ int tt_bench_run_line(struct tt_bench *b, bool sleep, double *ret_ns)
 	if (!ret)
 		ret = tt_bench_report(b, &c, &report);
 	if (!ret)
-		*ret_ns = tt_bench_number(report, "p50_ns");
+		*ret_value = tt_bench_number(report,
+					     what == TT_YARDSTICK_RING ? "bytes_per_s" : "p50_ns");
 	json_decref(report);
 	tt_bench_child_stop(&c);
 	return ret;

@@ -37,7 +37,6 @@
 /* A signal may well come while so much is copied. */
 #define LONG_COPY 4096u
 #define WAIT_KNOWN_US 200000u
-#define WAITED_ENOUGH UINT32_MAX /* in vain: this connection does not wait again */
 static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
 
 size_t tt_iov_total(const struct iovec *iov, int iovcnt)
@@ -449,11 +448,20 @@ static void await_ring(struct tt_conn *c, int fd, const struct tt_signal_mark *m
 			break;
 		usleep(20);
 	}
-	tt_log(TT_LOG_DEBUG, "fd %d: waited %u us for the ring, in vain", fd,
-	       c->waited_us + (uint32_t)((tt_now_ns() - t0) / 1000));
-	c->waited_us = WAITED_ENOUGH;
+	c->waited_us += (uint32_t)((tt_now_ns() - t0) / 1000);
+	tt_log(TT_LOG_DEBUG, "fd %d: waited %u us for the ring, in vain", fd, c->waited_us);
 	if (!(tt_load_relaxed(&c->e->grant) & 1) && wait_unknown_us > WAIT_UNKNOWN_MIN_US)
 		tt_store_relaxed(&wait_unknown_us, wait_unknown_us / 2);
+}
+
+/* The time that a connection may wait, all together, is not over. */
+static bool may_wait(const struct tt_conn *c)
+{
+	uint32_t unknown_us = tt_load_relaxed(&wait_unknown_us);
+
+	if (peer_known(c))
+		return c->waited_us <= WAIT_KNOWN_US;
+	return unknown_us > WAIT_UNKNOWN_MIN_US && c->waited_us < unknown_us;
 }
 
 /* Whether a sender that blocks had better wait for the ring than send all by TCP. */
@@ -463,9 +471,7 @@ static bool ring_may_come(struct tt_conn *c)
 
 	return (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED) &&
 	       tt_load_relaxed(&c->e->tx_route) == TT_ROUTE_TCP &&
-	       tt_load_relaxed(&c->e->claimed) && c->waited_us < WAITED_ENOUGH &&
-	       (peer_known(c) || tt_load_relaxed(&wait_unknown_us) > WAIT_UNKNOWN_MIN_US) &&
-	       !backlog(c->fd);
+	       tt_load_relaxed(&c->e->claimed) && may_wait(c) && !backlog(c->fd);
 }
 
 ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t want)

@@ -41,6 +41,11 @@ bool tt_conn_go_up(struct tt_conn *c, int fd);
  * no room or is not the way: tt_sock_send has to be asked then.
  */
 ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t want);
+/*
+ * The kernel's sendfile, on a connection that does not block and is not on the
+ * ring: *at moves. -EINPROGRESS: it is on the ring now, or blocks.
+ */
+ssize_t tt_conn_send_file_by_tcp(struct tt_conn *c, int fd, int in, off_t *at, size_t want);
 
 size_t tt_iov_total(const struct iovec *iov, int iovcnt);
 /*

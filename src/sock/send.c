@@ -464,6 +464,39 @@ static bool may_wait(const struct tt_conn *c)
 	return unknown_us > WAIT_UNKNOWN_MIN_US && c->waited_us < unknown_us;
 }
 
+ssize_t tt_conn_send_file_by_tcp(struct tt_conn *c, int fd, int in, off_t *at, size_t want)
+{
+	struct tt_entry *e = c->e;
+	bool attached;
+
+	if (!e || !tt_load_relaxed(&e->nonblock))
+		return -EINPROGRESS;
+	attached = tt_conn_ready(c, fd);
+	if (tt_load_acquire(&e->reset) || tt_conn_lock_tx(c) < 0)
+		return -EINPROGRESS;
+	if (e->tx_route == TT_ROUTE_TCP && attached)
+		tt_conn_go_up(c, fd);
+	bool by_tcp = tt_fd_is(fd, c) && e->tx_route != TT_ROUTE_RING && !e->wr_shut;
+
+	e->tx_raw += by_tcp;
+	tt_conn_unlock_tx(c);
+	if (!by_tcp)
+		return -EINPROGRESS;
+	ssize_t n = tt_sys.sendfile(fd, in, at, want);
+
+	if (n < 0)
+		n = -errno;
+	if (tt_conn_lock_tx(c) == 0) {
+		e->tx_raw--;
+		tt_conn_unlock_tx(c);
+	}
+	if (n > 0) {
+		tt_count(&e->tx_tcp_bytes, (uint64_t)n);
+		tt_count(&c->mem->totals.shadow_tx_bytes, (uint64_t)n);
+	}
+	return n;
+}
+
 /* Whether a sender that blocks had better wait for the ring than send all by TCP. */
 static bool ring_may_come(struct tt_conn *c)
 {

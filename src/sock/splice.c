@@ -54,8 +54,14 @@ ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size
 		return offset || errno == ESPIPE ? -EINVAL : -errno;
 	if (!tt_conn_pin(c, out))
 		return -EBADF;
-	ssize_t n = 0;
+	ssize_t n = tt_conn_send_file_by_tcp(c, out, in, &at, count);
 
+	if (n != -EINPROGRESS) {
+		done = n > 0 ? (size_t)n : 0;
+		stop = true;
+	} else {
+		n = 0;
+	}
 	while (done < count && !stop) {
 		/* In pieces: the receiver begins with the first. */
 		size_t want = count - done < TT_BOUNCE ? count - done : TT_BOUNCE;

@@ -177,6 +177,8 @@ EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_acti
 	if (!next)
 		tt_next("posix_spawn", &next);
 	tt_sock_share_all();
+	if (tt_sock_active() && tt_sock_cannot_preload(path))
+		tt_sock_hand_out();
 	return next(pid, path, fa, at, argv, COMPLETE(envp));
 }
 
@@ -190,6 +192,8 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 	if (!next)
 		tt_next("posix_spawnp", &next);
 	tt_sock_share_all();
+	if (tt_sock_active() && tt_sock_cannot_preload_in_path(file))
+		tt_sock_hand_out();
 	return next(pid, file, fa, at, argv, COMPLETE(envp));
 }
 

@@ -285,10 +285,21 @@ static void note_received(const struct msghdr *m)
 	}
 }
 
+/* Another user's processes are not of our side, and must not get at its memory. */
+static bool is_foreign(int to)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return tt_sys.getsockopt(to, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.pid > 0 &&
+	       peer.uid != geteuid();
+}
+
 /* Descriptors that leave: whoever gets them must find their connections. */
-static void note_sent(const struct msghdr *m)
+static void note_sent(int to, const struct msghdr *m)
 {
 	struct msghdr *mh = (struct msghdr *)(uintptr_t)m;
+	bool foreign = is_foreign(to);
 
 	for (struct cmsghdr *cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
 		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
@@ -298,6 +309,8 @@ static void note_sent(const struct msghdr *m)
 
 			memcpy(&fd, CMSG_DATA(cm) + i * sizeof(int), sizeof(fd));
 			tt_sock_shared(fd);
+			if (foreign)
+				tt_sock_stay_on_tcp(fd);
 		}
 	}
 }
@@ -351,7 +364,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 	if (!c) {
 		if (!bad_pointer(m) && m->msg_controllen && tt_sock_active())
-			note_sent(m);
+			note_sent(fd, m);
 		tt_sock_touch();
 		return tt_sys.sendmsg(fd, m, flags);
 	}

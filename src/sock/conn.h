@@ -99,11 +99,12 @@ static inline struct tt_conn *tt_fd_conn(int fd)
 		if (kind == TT_FD_CONN) {
 			struct tt_conn *c = tt_load_acquire(&s->obj);
 
-			/* Still of that kind: then c is a connection, or was. */
-			return tt_load_relaxed(&s->kind) == TT_FD_CONN ? c : NULL;
-		}
-		if (kind != TT_FD_UNKNOWN)
+			/* Still of that kind: then c is a connection, or was. Else it changes: wait. */
+			if (tt_load_relaxed(&s->kind) == TT_FD_CONN)
+				return c;
+		} else if (kind != TT_FD_UNKNOWN) {
 			return NULL;
+		}
 	}
 	return tt_fd_conn_slow(fd);
 }
@@ -172,6 +173,14 @@ int tt_conn_share(struct tt_conn *c, int fd);
 /* CLAIMED and granted: map the link and say so. True when ATTACHED now. */
 bool tt_conn_attach(struct tt_conn *c, int fd);
 
+/* Whether its calls are ours to make; else they go to the kernel as they are. */
+static inline bool tt_conn_managed(const struct tt_conn *c)
+{
+	uint32_t mode = tt_load_acquire(&c->mode);
+
+	return c->e && (mode == TT_CONN_CLAIMED || mode == TT_CONN_ATTACHED);
+}
+
 bool tt_conn_ready_slow(struct tt_conn *c, int fd);
 
 /* Whether c is on the ring; claims and attaches when it is time. */
@@ -223,6 +232,27 @@ void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why);
  * tx_lock held, the route is the ring.
  */
 bool tt_conn_leave_full_ring(struct tt_conn *c, int fd);
+/* The FIN that a half-close withheld. */
+void tt_conn_shut_shadow(struct tt_conn *c, int fd);
+/*
+ * Back to kernel TCP both ways, for whoever has the connection. Waits a moment
+ * for the peer. False: it could not be, the ring is in use as before, but for
+ * what we send. (downgrade.c)
+ */
+bool tt_conn_downgrade(struct tt_conn *c, int fd);
+/* The peer asks us to send by TCP again, and we have not answered. */
+static inline bool tt_conn_asked_to_leave(const struct tt_conn *c)
+{
+	return (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_LEAVE) &&
+	       !(tt_load_relaxed(&c->st.tx->flags) & (TT_STREAM_DOWN | TT_STREAM_STAYS));
+}
+void tt_conn_serve_leave_slow(struct tt_conn *c, int fd);
+/* c is ATTACHED; no lock held. */
+static inline void tt_conn_serve_leave(struct tt_conn *c, int fd)
+{
+	if (__builtin_expect(tt_conn_asked_to_leave(c), 0))
+		tt_conn_serve_leave_slow(c, fd);
+}
 /* The peer's next call shall ask the kernel (we close or end). */
 void tt_conn_hint(struct tt_conn *c);
 /*

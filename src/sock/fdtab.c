@@ -51,7 +51,7 @@ void tt_fd_set(int fd, uint32_t kind, void *obj)
 
 	/* A reader sees kind first: it must never meet a kind with another's object. */
 	if (obj) {
-		tt_store_release(&s->kind, TT_FD_NONE);
+		tt_store_release(&s->kind, TT_FD_UNKNOWN);
 		tt_store_release(&s->obj, obj);
 		tt_store_release(&s->kind, kind);
 	} else {

@@ -93,15 +93,14 @@ static void await_claim(const struct tt_conn *c)
 		usleep(10);
 }
 
-/* Takes fd out of the table; before it is closed, or when it is gone already. */
-static struct gone take_out(int fd, bool before)
+/* Takes fd out of the table; before it is closed, or when it is gone already. Table lock held. */
+static struct gone take_out_locked(int fd, bool before)
 {
 	struct gone g = {0};
 	struct tt_slot *s = tt_fd_slot(fd);
 
 	if (!s || s->kind == TT_FD_UNKNOWN)
 		return g;
-	tt_fdtab_lock();
 	uint32_t kind = s->kind;
 	void *obj = s->obj;
 
@@ -124,7 +123,12 @@ static struct gone take_out(int fd, bool before)
 	} else if (kind == TT_FD_EPOLL) {
 		g.set = obj;
 	}
-	tt_fdtab_unlock();
+	return g;
+}
+
+/* What follows without the lock. */
+static void taken_out(struct gone g, int fd)
+{
 	if (g.conn)
 		tt_eset_conn_closed(g.conn, fd, g.last);
 	if (g.kept && g.conn->mode == TT_CONN_ATTACHED) {
@@ -132,6 +136,20 @@ static struct gone take_out(int fd, bool before)
 		tt_fence();
 		tt_conn_wake_own(g.conn);
 	}
+}
+
+static struct gone take_out(int fd, bool before)
+{
+	struct gone none = {0};
+	struct tt_slot *s = tt_fd_slot(fd);
+
+	if (!s || s->kind == TT_FD_UNKNOWN)
+		return none;
+	tt_fdtab_lock();
+	struct gone g = take_out_locked(fd, before);
+
+	tt_fdtab_unlock();
+	taken_out(g, fd);
 	return g;
 }
 
@@ -200,13 +218,12 @@ int tt_sock_close_range(unsigned first, unsigned last, int flags)
 	return 0;
 }
 
-static void duplicate(int fd, int ret)
+static void duplicate_locked(int fd, int ret)
 {
 	struct tt_slot *s = tt_fd_slot(fd);
 
-	if (!s || borrowed_memory())
+	if (!s)
 		return;
-	tt_fdtab_lock();
 	if (s->kind == TT_FD_CONN || s->kind == TT_FD_EPOLL) {
 		if (s->kind == TT_FD_CONN)
 			((struct tt_conn *)s->obj)->refs++;
@@ -214,7 +231,6 @@ static void duplicate(int fd, int ret)
 			tt_eset_get(s->obj);
 		tt_fd_set(ret, s->kind, s->obj);
 	}
-	tt_fdtab_unlock();
 }
 
 void tt_sock_duped(int fd, int ret)
@@ -222,7 +238,11 @@ void tt_sock_duped(int fd, int ret)
 	tt_sock_opened(ret);
 	/* Known before it is copied: both then lead to one object. */
 	tt_fd_conn(fd);
-	duplicate(fd, ret);
+	if (borrowed_memory())
+		return;
+	tt_fdtab_lock();
+	duplicate_locked(fd, ret);
+	tt_fdtab_unlock();
 }
 
 int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
@@ -237,16 +257,19 @@ int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
 		return -EBUSY; /* high numbers of ours; nobody aims there */
 	if (tt_sys.fcntl(fd, F_GETFD) < 0)
 		return -EBADF;
-	struct gone g = take_out(onto, true);
+	/* In one step for other threads: whoever asks for the number meanwhile waits for the lock. */
+	tt_fd_conn(fd);
+	tt_fdtab_lock();
+	struct gone g = take_out_locked(onto, true);
 
 	ret = dup3 ? tt_sys.dup3(fd, onto, flags) : tt_sys.dup2(fd, onto);
 	if (ret < 0)
 		ret = -errno;
+	else
+		duplicate_locked(fd, ret);
+	tt_fdtab_unlock();
+	taken_out(g, onto);
 	finish(g, onto);
-	if (ret >= 0) {
-		tt_fd_conn(fd);
-		duplicate(fd, ret);
-	}
 	return ret;
 }
 
@@ -371,12 +394,22 @@ bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret)
 		return true;
 	}
 	if (req == FIONREAD) {
+		tt_sock_note_up(c, fd);
 		if (tt_conn_lock_rx(c) < 0)
 			return false;
 		if (c->e->rx_route != TT_ROUTE_RING)
 			tt_sys.ioctl(fd, FIONREAD, &in_kernel);
 		if (tt_stream_pending(&c->st, &c->e->rx, &n) < 0)
 			n = 0;
+		/* The ring's bytes cannot be read before all that comes by TCP is here. */
+		if (c->e->rx_route == TT_ROUTE_TCP) {
+			uint64_t before = c->e->up_known ? c->e->up_left : UINT64_MAX;
+
+			if ((uint64_t)in_kernel < before)
+				n = 0;
+			else
+				in_kernel = (int)before;
+		}
 		tt_conn_unlock_rx(c);
 	} else if (req == SIOCOUTQ) {
 		if (tt_conn_lock_tx(c) < 0)

@@ -260,6 +260,8 @@ bool tt_sock_hand_over(bool all)
 		struct handed *h = &handed[i];
 		int pair[2];
 
+		if (tt_conn_ready(h->conn, h->fd) && tt_conn_downgrade(h->conn, h->fd))
+			continue;
 		if (!tt_conn_ready(h->conn, h->fd) ||
 		    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
 			ok = false;
@@ -285,4 +287,29 @@ bool tt_sock_hand_over(bool all)
 	tt_fd_each(TT_FD_CONN, put_in_place);
 	/* From here on these numbers are Unix sockets. */
 	return ok && !too_many;
+}
+
+void tt_sock_hand_out(void)
+{
+	if (!tt_sock_active())
+		return;
+	nhanded = 0;
+	hand_all = false;
+	tt_fd_each(TT_FD_CONN, replace);
+	for (int i = 0; i < nhanded; i++)
+		if (tt_conn_ready(handed[i].conn, handed[i].fd))
+			tt_conn_downgrade(handed[i].conn, handed[i].fd);
+}
+
+void tt_sock_stay_on_tcp(int fd)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c || !c->e || c->mode == TT_CONN_FALLBACK)
+		return;
+	if (tt_load_acquire(&c->e->grant) && tt_conn_ready(c, fd))
+		tt_conn_downgrade(c, fd);
+	else
+		tt_fetch_add(&c->e->rx_sleepers,
+			     1); /* one that never wakes keeps it from the ring */
 }

@@ -62,7 +62,7 @@ static inline int64_t tt_deadline(int64_t timeout_ns)
 /* Whether it is time to ask the kernel about the shadow. */
 static inline bool tt_want_check(struct tt_conn *c)
 {
-	return (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_HINT) ||
+	return (tt_load_relaxed(&c->st.rx->flags) & (TT_STREAM_HINT | TT_STREAM_LEAVE)) ||
 	       tt_ticks() - c->checked > TT_CHECK_US * tt_ticks_per_us();
 }
 

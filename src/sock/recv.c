@@ -303,7 +303,8 @@ static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	struct tt_entry *e = c->e;
 	ssize_t n;
 
-	tt_conn_ready(c, fd);
+	if (tt_conn_ready(c, fd))
+		tt_conn_serve_leave(c, fd);
 	if (tt_conn_lock_rx(c) < 0)
 		return -EAGAIN;
 	fd = tt_conn_fd(c, fd);
@@ -406,8 +407,17 @@ static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 
 ssize_t tt_sock_recv(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
-	if (!tt_conn_pin(c, fd))
-		return -EBADF;
+	while (!tt_conn_pin(c, fd)) {
+		/* Closed, or by now another's: whose, the table knows. */
+		c = tt_fd_conn(fd);
+		if (!c || !tt_conn_managed(c)) {
+			struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+					   .msg_iovlen = (size_t)iovcnt};
+			ssize_t n = tt_sys.recvmsg(fd, &m, flags);
+
+			return n < 0 ? -errno : n;
+		}
+	}
 	c->used = 1;
 	ssize_t n = recv_long(c, fd, iov, iovcnt, flags);
 

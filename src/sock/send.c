@@ -31,12 +31,12 @@
  * are not Tutti's soon waits next to nothing.
  */
 #define TCP_BEFORE_RING (16u << 10)
-#define WAIT_UNKNOWN_MAX_US 50000u
+#define WAIT_UNKNOWN_MAX_US 10000u
 #define WAIT_UNKNOWN_MIN_US 200u
-#define WAIT_SOON_US 5000
+#define WAIT_SOON_US 2000
 /* A signal may well come while so much is copied. */
 #define LONG_COPY 4096u
-#define WAIT_KNOWN_US 200000u
+#define WAIT_KNOWN_US 20000u
 static uint32_t wait_unknown_us = WAIT_UNKNOWN_MAX_US;
 
 size_t tt_iov_total(const struct iovec *iov, int iovcnt)
@@ -372,6 +372,8 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	bool attached = tt_conn_ready(c, fd);
 	ssize_t n;
 
+	if (attached)
+		tt_conn_serve_leave(c, fd);
 	if (attached && tt_load_relaxed(&e->tx_route) == TT_ROUTE_RING && tt_want_check(c))
 		tt_conn_check_shadow(c, fd);
 	if (begun && (tt_load_acquire(&e->reset) || kernel_error(fd, e)))
@@ -418,11 +420,18 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	return n;
 }
 
-/* The peer is Tutti's; until the daemon has looked, nobody knows, and it may want our core. */
+/* The peer is Tutti's, and has only to come by. */
 static bool peer_known(const struct tt_conn *c)
 {
-	return (tt_load_acquire(&c->e->grant) & 1) ||
-	       tt_load_acquire(&c->e->seen) != c->e->generation + 1;
+	return tt_load_acquire(&c->e->grant) & 1;
+}
+
+/* It has ended or reset: it will not come any more. */
+static bool peer_left(int fd)
+{
+	struct pollfd p = {fd, POLLRDHUP, 0};
+
+	return tt_sys.poll(&p, 1, 0) > 0;
 }
 
 /* The peer's ring is open to us, or will never be, or we have waited enough. */
@@ -430,7 +439,7 @@ static void await_ring(struct tt_conn *c, int fd, const struct tt_signal_mark *m
 {
 	int64_t t0 = tt_now_ns();
 
-	for (;;) {
+	for (unsigned round = 0;; round++) {
 		bool known = peer_known(c);
 		int64_t us = (tt_now_ns() - t0) / 1000;
 
@@ -443,6 +452,10 @@ static void await_ring(struct tt_conn *c, int fd, const struct tt_signal_mark *m
 		/* A handler has run: the caller would not wait but be interrupted. */
 		if (tt_signal_since(m))
 			return;
+		if (round % 16 == 0 && peer_left(fd)) {
+			c->waited_us = UINT32_MAX / 2;
+			return;
+		}
 		if (c->mode == TT_CONN_FALLBACK ||
 		    c->waited_us + us > (known ? WAIT_KNOWN_US : tt_load_relaxed(&wait_unknown_us)))
 			break;
@@ -594,8 +607,17 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 static ssize_t send_from(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
 			 size_t done, int flags, struct tt_signal_mark mark)
 {
-	if (!tt_conn_pin(c, fd))
-		return done ? (ssize_t)done : -EBADF;
+	while (!tt_conn_pin(c, fd)) {
+		/* Closed, or by now another's: whose, the table knows. */
+		c = done ? NULL : tt_fd_conn(fd);
+		if (!c || !tt_conn_managed(c)) {
+			struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+					   .msg_iovlen = (size_t)iovcnt};
+			ssize_t n = done ? (ssize_t)done : tt_sys.sendmsg(fd, &m, flags);
+
+			return n < 0 ? -errno : n;
+		}
+	}
 	c->used = 1;
 	ssize_t n = send_long(c, fd, iov, iovcnt, done, flags, mark);
 

@@ -115,7 +115,7 @@ static void peer_ended(struct tt_conn *c, int fd)
 }
 
 /* The FIN that was withheld by a half-close. */
-static void shut_shadow(struct tt_conn *c, int fd)
+void tt_conn_shut_shadow(struct tt_conn *c, int fd)
 {
 	uint32_t flags = tt_load_acquire(&c->st.tx->flags);
 
@@ -147,7 +147,7 @@ void tt_conn_check_shadow(struct tt_conn *c, int fd)
 	if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) &&
 	    !(tt_load_relaxed(&e->shadow) & TT_SHADOW_FIN) && peer_fin(fd)) {
 		peer_ended(c, fd);
-		shut_shadow(c, fd);
+		tt_conn_shut_shadow(c, fd);
 	}
 	if (p.revents & POLLHUP)
 		tt_fetch_or(&e->shadow, TT_SHADOW_HUP);
@@ -235,7 +235,7 @@ static bool half_close(struct tt_conn *c, int fd)
 	}
 	tt_conn_unlock_tx(c);
 	if (done && (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_ENDED))
-		shut_shadow(c, fd);
+		tt_conn_shut_shadow(c, fd);
 	return done;
 }
 
@@ -250,7 +250,7 @@ int tt_sock_shutdown(int fd, int how)
 		tt_conn_check_shadow(c, fd);
 		/* Both ways have ended: the connection is none any more. */
 		if (tt_conn_rx_ended(c, fd)) {
-			shut_shadow(c, fd);
+			tt_conn_shut_shadow(c, fd);
 			return -ENOTCONN;
 		}
 	}
@@ -262,7 +262,7 @@ int tt_sock_shutdown(int fd, int how)
 		tt_conn_unlock_tx(c);
 	}
 	if (ring && how == SHUT_RD)
-		shut_shadow(c, fd);
+		tt_conn_shut_shadow(c, fd);
 	if (!ring || how != SHUT_WR || !half_close(c, fd))
 		ret = tt_sys.shutdown(fd, how) < 0 ? -errno : 0;
 	/* A FIN wakes who sleeps on the shadow, but not our own who wait for room. */
@@ -323,6 +323,7 @@ short tt_conn_poll(struct tt_conn *c, int fd, short want)
 	struct tt_entry *e = c->e;
 	const short in = POLLIN | POLLRDNORM, out = POLLOUT | POLLWRNORM;
 
+	tt_conn_serve_leave(c, fd);
 	if (tt_load_acquire(&e->reset))
 		return poll_reset(e);
 	uint32_t rx = tt_load_acquire(&e->rx_route), tx = tt_load_acquire(&e->tx_route);

@@ -77,6 +77,10 @@ bool tt_sock_cannot_preload_in_path(const char *file);
  * stays. all: those too that are closed on exec. False: one could not be.
  */
 bool tt_sock_hand_over(bool all);
+/* The same before such a program is spawned, when we go on with the connections too. */
+void tt_sock_hand_out(void);
+/* fd goes to somebody who is not of our side: it is kernel TCP from now on. */
+void tt_sock_stay_on_tcp(int fd);
 
 /* ---- sandboxes (leave.c) ---- */
 

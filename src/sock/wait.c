@@ -375,6 +375,8 @@ static bool rx_news(struct tt_conn *c)
 	uint32_t route = tt_load_relaxed(&e->rx_route);
 	uint32_t flags = tt_load_acquire(&c->st.rx->flags);
 
+	if (tt_conn_asked_to_leave(c))
+		return true;
 	if (route == TT_ROUTE_RING)
 		return tt_stream_peek(&c->st, tt_load_relaxed(&e->rx.head)) ||
 		       (flags & (TT_STREAM_ENDED | TT_STREAM_DOWN)) ||
@@ -387,7 +389,7 @@ static bool tx_news(struct tt_conn *c)
 {
 	struct tt_entry *e = c->e;
 
-	if (tt_load_relaxed(&e->reset))
+	if (tt_load_relaxed(&e->reset) || tt_conn_asked_to_leave(c))
 		return true;
 	/* By TCP the kernel says when there is room, or an end: the wait asks for POLLOUT. */
 	if (tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING)

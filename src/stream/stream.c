@@ -300,6 +300,26 @@ int tt_stream_unread(struct tt_stream *s, struct tt_stream_tx *t, uint64_t *ret_
 	return err;
 }
 
+int tt_stream_copy_unread(struct tt_stream *s, struct tt_stream_tx *t, char *buf, size_t room,
+			  size_t *ret_bytes)
+{
+	int err = refresh_head(s, t);
+
+	if (err < 0)
+		return err;
+	size_t n = (size_t)(t->tail - t->head_seen), size = store_size(s, t->store);
+
+	if (n > room || n > size || (n && t->head_seen < t->base))
+		return -EMSGSIZE;
+	size_t at = (size_t)(t->head_seen - t->base) & (size - 1), first = min_size(n, size - at);
+	const unsigned char *place = store_at(s, s->tx, t->store);
+
+	memcpy(buf, place + at, first);
+	memcpy(buf + first, place, n - first);
+	*ret_bytes = n;
+	return 0;
+}
+
 bool tt_stream_writable(struct tt_stream *s, struct tt_stream_tx *t)
 {
 	if (refresh_head(s, t) < 0)

@@ -58,6 +58,9 @@ enum {
 	TT_STREAM_ENDED = TT_STREAM_FIN | TT_STREAM_HALF,
 	TT_STREAM_RCVBUF = 32, /* of the one who reads the other direction: see rcvbuf */
 	TT_STREAM_TIGHT = 64,  /* the sender keeps below a limit: all room that is made matters */
+	TT_STREAM_LEAVE = 128, /* of the one who reads the other direction: send by TCP, please */
+	TT_STREAM_AGAIN = 256, /* with DOWN: what was unread comes again by TCP */
+	TT_STREAM_STAYS = 512, /* the sender will not, or cannot, go back to TCP */
 };
 
 /* A window of a channel that carries streams. Written by the peer, all but line 3. */
@@ -149,6 +152,13 @@ void tt_stream_commit(struct tt_stream *s, struct tt_stream_tx *t, size_t bytes)
 
 /* Bytes published and not yet consumed. Reads the peer's word. */
 int tt_stream_unread(struct tt_stream *s, struct tt_stream_tx *t, uint64_t *ret_bytes);
+
+/*
+ * Copies out what the receiver has not consumed, which must not move meanwhile.
+ * -EMSGSIZE when it is more than room, or lies in storage that was left.
+ */
+int tt_stream_copy_unread(struct tt_stream *s, struct tt_stream_tx *t, char *buf, size_t room,
+			  size_t *ret_bytes);
 
 /* Whether a sender that would block may expect progress: half the storage is free. */
 bool tt_stream_writable(struct tt_stream *s, struct tt_stream_tx *t);

@@ -116,9 +116,9 @@ static void inetd_empty_environment_a(struct t *t)
 }
 
 /* A program that cannot be preloaded, by exec in a child of this kind. */
-static void inetd_static(struct t *t, pid_t (*start)(void), bool by_descriptor)
+static void inetd_static(struct t *t, pid_t (*start)(void), bool by_descriptor, bool name)
 {
-	char *const argv[] = {(char *)"static_cat", NULL};
+	char *const argv[] = {(char *)"static_cat", name ? (char *)"name" : NULL, NULL};
 	char path[4096];
 	int n = snprintf(path, sizeof(path), "%s", t->self), program;
 	pid_t pid;
@@ -146,12 +146,118 @@ static void inetd_static(struct t *t, pid_t (*start)(void), bool by_descriptor)
 
 static void inetd_static_a(struct t *t)
 {
-	inetd_static(t, fork, false);
+	inetd_static(t, fork, false, false);
+}
+
+/* By posix_spawn, which this process goes on from with the connection. */
+static void spawn_static_a(struct t *t)
+{
+	posix_spawn_file_actions_t actions;
+	char *const argv[] = {(char *)"static_cat", (char *)"name", NULL};
+	char path[4096], buf[8];
+	int n = snprintf(path, sizeof(path), "%s", t->self);
+	pid_t pid = -1;
+
+	while (n > 0 && path[n - 1] != '/')
+		n--;
+	snprintf(path + n, sizeof(path) - (size_t)n, "static_cat");
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, t->fd, 0);
+	posix_spawn_file_actions_adddup2(&actions, t->fd, 1);
+	T(posix_spawn(&pid, path, &actions, NULL, argv, environ));
+	posix_spawn_file_actions_destroy(&actions);
+	t_sync(t);
+	t_sync(t);
+	kill(pid, SIGKILL);
+	t_wait_child(t, pid);
+	T(write(t->fd, "still ours", 10));
+	TD(buf, recv(t->fd, buf, 5, MSG_WAITALL));
+}
+
+static void spawn_static_b(struct t *t)
+{
+	char buf[100];
+
+	TD(buf, recv(t->fd, buf, 5, MSG_WAITALL));
+	T(write(t->fd, "meow\n", 5));
+	TD(buf, recv(t->fd, buf, 5, MSG_WAITALL));
+	t_sync(t);
+	t_sync(t);
+	TD(buf, recv(t->fd, buf, 10, MSG_WAITALL));
+	T(write(t->fd, "yours", 5));
+}
+
+/* Bytes that were sent before the program began are its own to read. */
+static void inetd_static_unread_a(struct t *t)
+{
+	t_sync(t);
+	inetd_static(t, fork, false, false);
+}
+
+static void unread_b(struct t *t, size_t before)
+{
+	char buf[8];
+
+	t_send_all(t, t->fd, before, 1000, 3);
+	t_sync(t);
+	t_sync(t);
+	t_recv_all(t, t->fd, before, 3000);
+	t_send_all(t, t->fd, 50000, 50000, 4);
+	t_recv_all(t, t->fd, 50000, 50000);
+	T(shutdown(t->fd, SHUT_WR));
+	T(read(t->fd, buf, 8));
+}
+
+static void few_unread_b(struct t *t)
+{
+	unread_b(t, 1500);
+}
+
+static void some_unread_b(struct t *t)
+{
+	unread_b(t, 30000);
+}
+
+static void many_unread_b(struct t *t)
+{
+	unread_b(t, 300000);
+}
+
+/* And a peer that is busy with other things when it happens. */
+static void busy_b(struct t *t)
+{
+	char buf[8];
+
+	t_send_all(t, t->fd, 1500, 1000, 3);
+	t_sync(t);
+	t_sync(t);
+	t_nap_ms(600);
+	t_recv_all(t, t->fd, 1500, 3000);
+	T(shutdown(t->fd, SHUT_WR));
+	T(read(t->fd, buf, 8));
+}
+
+/* It holds the socket itself, not something in its place. */
+static void inetd_static_name_a(struct t *t)
+{
+	inetd_static(t, fork, false, true);
+}
+
+static void name_b(struct t *t)
+{
+	char buf[100];
+
+	TD(buf, recv(t->fd, buf, 5, MSG_WAITALL));
+	t_sync(t);
+	T(write(t->fd, "meow\n", 5));
+	TD(buf, recv(t->fd, buf, 5, MSG_WAITALL));
+	T(shutdown(t->fd, SHUT_WR));
+	T(read(t->fd, buf, 100));
 }
 
 static void inetd_static_fd_a(struct t *t)
 {
-	inetd_static(t, fork, true);
+	inetd_static(t, fork, true, false);
 }
 
 static void spawn_a(struct t *t)
@@ -305,6 +411,13 @@ const struct t_case t_exec_cases[] = {
 	{"exec.inetd_empty_environment", inetd_empty_environment_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_static", inetd_static_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_static_fd", inetd_static_fd_a, client_b, T_NO_THREAD, NULL},
+	{"exec.spawn_static", spawn_static_a, spawn_static_b, T_NO_THREAD, NULL},
+	{"exec.static_name", inetd_static_name_a, name_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"exec.static_few_unread", inetd_static_unread_a, few_unread_b, T_NO_THREAD | T_FAMILIES,
+	 NULL},
+	{"exec.static_some_unread", inetd_static_unread_a, some_unread_b, T_NO_THREAD, NULL},
+	{"exec.static_many_unread", inetd_static_unread_a, many_unread_b, T_NO_THREAD, NULL},
+	{"exec.static_busy_peer", inetd_static_unread_a, busy_b, T_NO_THREAD, NULL},
 	{"exec.spawn", spawn_a, client_b, T_NO_THREAD, NULL},
 	{"exec.shell", shell_a, client_b, T_NO_THREAD, NULL},
 	{"exec.cloexec", cloexec_a, cloexec_b, T_NO_THREAD, NULL},

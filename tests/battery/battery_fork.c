@@ -554,6 +554,6 @@ const struct t_case t_fork_cases[] = {
 	{"fork.passed", passed_a, passed_b, T_NO_THREAD | T_RAW, NULL},
 	{"fork.passed_in_flight", passed_in_flight, NULL, T_SOLO, NULL},
 	{"fork.pidfd_getfd", pidfd_getfd_a, echo_b, T_NO_THREAD, NULL},
-	{"fork.sandboxed", sandboxed_a, sandboxed_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"fork.sandboxed", sandboxed_a, sandboxed_b, T_FAMILIES, NULL},
 	{NULL, NULL, NULL, 0, NULL},
 };

@@ -243,6 +243,46 @@ static void close_while_reading_b(struct t *t)
 	T(recv(t->fd, buf, 8, 0)); /* nobody holds it any more: the end, or a reset */
 }
 
+/* A descriptor that another thread copies something onto is never closed in between. */
+static void *copy_onto(void *arg)
+{
+	struct t *t = arg;
+	int copy = dup(t->fd);
+
+	for (int i = 0; i < 2000; i++)
+		if (dup2(copy, t->fd) != t->fd)
+			t_log(t, "dup2: %s", t_errno(errno));
+	close(copy);
+	return NULL;
+}
+
+static void dup_onto_a(struct t *t)
+{
+	pthread_t thread = t_second(copy_onto, t);
+	int wrong = 0;
+	char c = 'x';
+
+	for (int i = 0; i < 20000; i++) {
+		errno = 0;
+		if (send(t->fd, &c, 1, 0) != 1 && !wrong++)
+			t_log(t, "send %d: %s", i, t_errno(errno));
+	}
+	t_join(thread);
+	T(shutdown(t->fd, SHUT_WR));
+	t_log(t, "%d wrong", wrong);
+}
+
+static void dup_onto_b(struct t *t)
+{
+	size_t got = 0;
+	char buf[1000];
+	ssize_t r;
+
+	while ((r = read(t->fd, buf, sizeof(buf))) > 0)
+		got += (size_t)r;
+	t_log(t, "%zu bytes, then %s", got, r < 0 ? t_errno(errno) : "the end");
+}
+
 /* A child that closes what a thread of its parent sleeps on really gives it up. */
 static void fork_while_reading_a(struct t *t)
 {
@@ -444,6 +484,7 @@ const struct t_case t_threads_cases[] = {
 	{"threads.shutdown_wakes_poll", shutdown_wakes_poll_a, nothing_b, 0, NULL},
 	{"threads.shutdown_while_writing", shutdown_while_writing_a, nothing_b, 0, NULL},
 	{"threads.close_while_reading", close_while_reading_a, close_while_reading_b, 0, NULL},
+	{"threads.dup_onto", dup_onto_a, dup_onto_b, 0, NULL},
 	{"threads.fork_while_reading", fork_while_reading_a, fork_while_reading_b, 0, NULL},
 	{"threads.storm", storm_a, storm_b, T_RAW | T_FAMILIES, NULL},
 	{"threads.churn", churn_solo, NULL, T_SOLO, NULL},

@@ -15,6 +15,7 @@
  */
 #include "preload/preload_int.h"
 
+#include <setjmp.h>
 #include <signal.h>
 
 typedef void short_handler(int);
@@ -24,15 +25,26 @@ static void *handlers[NSIG];
 static bool is_short[NSIG];
 static bool interrupts[NSIG]; /* siginterrupt() */
 
+static struct sigaction installed[NSIG];
+static _Thread_local int inside __attribute__((tls_model("initial-exec"))); /* handlers */
+static int (*next_sigaction)(int, const struct sigaction *, struct sigaction *);
+
 static void step(int sig, siginfo_t *info, void *context, bool is_long, bool restart)
 {
+	if (tt_guard_defer(sig, info, context)) {
+		if (installed[sig].sa_flags & (int)SA_RESETHAND)
+			next_sigaction(sig, &installed[sig], NULL);
+		return;
+	}
 	void *h = tt_load_acquire(&handlers[sig]);
 
 	tt_signal_came(restart);
+	inside++;
 	if (is_long)
 		((long_handler *)h)(sig, info, context);
 	else
 		((short_handler *)h)(sig);
+	inside--;
 }
 
 static void short_once(int sig, siginfo_t *info, void *context)
@@ -90,14 +102,13 @@ static void translate(struct sigaction *old, void *handler, bool was_short)
 
 EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	static int (*next)(int, const struct sigaction *, struct sigaction *);
 	struct sigaction ours, had;
 
 	enter();
-	if (!next)
-		tt_next("sigaction", &next);
+	if (!next_sigaction)
+		tt_next("sigaction", &next_sigaction);
 	if (!followed(sig))
-		return next(sig, act, old);
+		return next_sigaction(sig, act, old);
 	void *before = tt_load_acquire(&handlers[sig]);
 	bool was_short = is_short[sig];
 	bool handled = act && is_handler(act);
@@ -111,9 +122,10 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 				 is_long ? (void *)act->sa_sigaction : (void *)act->sa_handler);
 		ours.sa_sigaction = steps[is_long][(act->sa_flags & SA_RESTART) != 0];
 		ours.sa_flags |= SA_SIGINFO;
+		installed[sig] = ours;
 		act = &ours;
 	}
-	int r = next(sig, act, &had);
+	int r = next_sigaction(sig, act, &had);
 
 	if (r < 0 && handled) {
 		tt_store_release(&handlers[sig], before);
@@ -178,3 +190,32 @@ EXPORT int siginterrupt(int sig, int interrupt)
 	act.sa_flags = interrupt ? act.sa_flags & ~SA_RESTART : act.sa_flags | SA_RESTART;
 	return sigaction(sig, &act, NULL);
 }
+
+/* ---- jumps out of handlers ---- */
+
+/* The call that was interrupted does not return: what it held of ours is given back. */
+static void jump(void)
+{
+	if (!inside)
+		return;
+	inside = 0;
+	tt_wait_abandon();
+	tt_conn_abandon_pins();
+}
+
+#define JUMP(name, type)                                                                           \
+	EXPORT __attribute__((noreturn)) void name(type env, int value)                            \
+	{                                                                                          \
+		static void (*next)(type, int) __attribute__((noreturn));                          \
+                                                                                                   \
+		enter();                                                                           \
+		if (!next)                                                                         \
+			tt_next(#name, &next);                                                     \
+		jump();                                                                            \
+		next(env, value);                                                                  \
+	}
+
+JUMP(longjmp, jmp_buf)
+JUMP(_longjmp, jmp_buf)
+JUMP(siglongjmp, sigjmp_buf)
+JUMP(__longjmp_chk, jmp_buf)

@@ -56,11 +56,33 @@ struct tt_conn *tt_conn_new(int fd)
 	return c;
 }
 
+/* What this thread has pinned, as far as it fits: a handler may jump out of the call. */
+#define OWN_PINS 8
+static _Thread_local struct tt_conn *own_pins[OWN_PINS] __attribute__((tls_model("initial-exec")));
+
+static void note_pin(struct tt_conn *from, struct tt_conn *to)
+{
+	for (int i = 0; i < OWN_PINS; i++)
+		if (own_pins[i] == from) {
+			own_pins[i] = to;
+			return;
+		}
+}
+
+void tt_conn_abandon_pins(void)
+{
+	for (int i = 0; i < OWN_PINS; i++)
+		if (own_pins[i])
+			tt_conn_unpin(own_pins[i]);
+}
+
 bool tt_conn_pin(struct tt_conn *c, int fd)
 {
 	tt_fetch_add(&c->pins, 1);
-	if (tt_fd_is(fd, c))
+	if (tt_fd_is(fd, c)) {
+		note_pin(NULL, c);
 		return true;
+	}
 	tt_conn_unpin(c);
 	return false;
 }
@@ -133,6 +155,7 @@ static void recycle(struct tt_conn *c)
 
 void tt_conn_unpin(struct tt_conn *c)
 {
+	note_pin(c, NULL);
 	uint32_t was = tt_fetch_add(&c->pins, (uint32_t)-1);
 
 	/* A child of a fork inside a signal handler: it began without the pin that it gives back. */

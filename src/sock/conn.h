@@ -24,6 +24,7 @@
 #ifndef TT_SOCK_CONN_H
 #define TT_SOCK_CONN_H
 
+#include "sock/guard.h"
 #include "sock/side.h"
 
 #include <sys/types.h>
@@ -132,6 +133,9 @@ void tt_conn_put(struct tt_conn *c, int fd, bool last);
 /* Keeps c from being recycled, for calls that wait. False: fd no longer leads to it. */
 bool tt_conn_pin(struct tt_conn *c, int fd);
 void tt_conn_unpin(struct tt_conn *c);
+/* The calls that this thread was inside of will not return: a handler jumps out of them. */
+void tt_conn_abandon_pins(void);
+void tt_wait_abandon(void);
 /*
  * The last descriptor of c is about to be closed, and other threads are inside
  * calls on it: as the kernel would, keep the open file until they have ended.

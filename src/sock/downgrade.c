@@ -28,12 +28,11 @@
 /* tx_lock held, route is the ring: what the peer has not taken, once more, by TCP. */
 static int send_again(struct tt_conn *c, int fd, bool *ret_any)
 {
-	char *buf = mmap(NULL, AGAIN_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			 0);
+	char *buf =
+		mmap(NULL, AGAIN_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	size_t n = 0;
-	int err = buf == MAP_FAILED
-			  ? -ENOMEM
-			  : tt_stream_copy_unread(&c->st, &c->e->tx, buf, AGAIN_MAX, &n);
+	int err = buf == MAP_FAILED ? -ENOMEM
+				    : tt_stream_copy_unread(&c->st, &c->e->tx, buf, AGAIN_MAX, &n);
 
 	if (err == 0 && n) {
 		ssize_t sent = tt_sys.send(fd, buf, n, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -100,8 +99,8 @@ static bool leave_ring(struct tt_conn *c, int fd, uint32_t flags)
 	/* Kicks among bytes of data cannot be told from them by who reads raw. */
 	if (e->kicks_dropped != tt_load_acquire(&c->st.rx->kicks))
 		return false;
-	while (pending && tt_stream_recv1(&c->st, &e->rx, scratch, sizeof(scratch), false, &n,
-					  &room) == 0 &&
+	while (pending &&
+	       tt_stream_recv1(&c->st, &e->rx, scratch, sizeof(scratch), false, &n, &room) == 0 &&
 	       n)
 		;
 	tt_stream_idle(&c->st, &e->rx);

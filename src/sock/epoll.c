@@ -59,10 +59,10 @@ void tt_sock_epoll_created(int epfd)
 	tt_fdtab_lock();
 	tt_fd_set(epfd, TT_FD_EPOLL, s);
 	tt_fdtab_unlock();
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	s->next = tt_sets;
 	tt_sets = s;
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 /* A set without memory of what is in it must not take connections to the ring. */
@@ -234,9 +234,9 @@ static struct tt_interest **slot_list(struct tt_eset *s, struct tt_link *l, uint
 
 void tt_eset_forget_link(struct tt_link *l)
 {
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	for (struct tt_eset *s = tt_sets; s; s = s->next) {
-		pthread_mutex_lock(&s->lock);
+		tt_lock(&s->lock);
 		if (s->inner >= 0)
 			tt_cq_forget(&s->cq, l, s->inherited);
 		for (struct tt_eset_link **at = &s->links; *at; at = &(*at)->next)
@@ -247,9 +247,9 @@ void tt_eset_forget_link(struct tt_link *l)
 				free(el);
 				break;
 			}
-		pthread_mutex_unlock(&s->lock);
+		tt_unlock(&s->lock);
 	}
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 void tt_eset_on_event(void *set, struct tt_link *l, uint32_t slot)
@@ -348,8 +348,8 @@ void tt_eset_put(struct tt_eset *s, int fd)
 			s->epfd = tt_fd_other(s, fd);
 		return;
 	}
-	pthread_mutex_lock(&tt_sets_lock);
-	pthread_mutex_lock(&s->lock);
+	tt_lock(&tt_sets_lock);
+	tt_lock(&s->lock);
 	while (s->all)
 		remove_interest(s->all);
 	for (struct tt_eset **at = &tt_sets; *at; at = &(*at)->next)
@@ -368,8 +368,8 @@ void tt_eset_put(struct tt_eset *s, int fd)
 		free(el);
 	}
 	s->links = NULL;
-	pthread_mutex_unlock(&s->lock);
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&s->lock);
+	tt_unlock(&tt_sets_lock);
 	/* A thread may still wait in it; sets are few, their memory is kept. */
 }
 
@@ -377,7 +377,7 @@ void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last)
 {
 	if (!tt_load_acquire(&c->interests))
 		return;
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	for (struct tt_interest *i = c->interests, *next; i; i = next) {
 		next = i->next_of_conn;
 		/* A copy keeps the open file, and with it the registration, alive. */
@@ -387,14 +387,14 @@ void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last)
 			continue;
 		struct tt_eset *s = i->set;
 
-		pthread_mutex_lock(&s->lock);
+		tt_lock(&s->lock);
 		/* Out of I before i is freed: events of I carry its address. */
 		if (i->ring && !s->inherited)
 			tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
 		remove_interest(i);
-		pthread_mutex_unlock(&s->lock);
+		tt_unlock(&s->lock);
 	}
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 /*
@@ -415,19 +415,19 @@ void tt_eset_conn_claimed(struct tt_conn *c)
 {
 	if (!tt_load_acquire(&c->interests))
 		return;
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	struct tt_interest *i = c->interests;
 
 	/* The bell of one of its sets is enough: whoever is woken attaches for all. */
 	if (i) {
-		pthread_mutex_lock(&i->set->lock);
+		tt_lock(&i->set->lock);
 		if (open_inner(i->set) == 0) {
 			i->set->claimed = true;
 			tt_store_release(&c->e->grant_bell, i->set->cq.bell.id);
 		}
-		pthread_mutex_unlock(&i->set->lock);
+		tt_unlock(&i->set->lock);
 	}
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 void tt_eset_conn_attached(struct tt_conn *c, int fd)
@@ -435,36 +435,36 @@ void tt_eset_conn_attached(struct tt_conn *c, int fd)
 	(void)fd;
 	if (!tt_load_acquire(&c->interests))
 		return;
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	for (struct tt_interest *i = c->interests; i; i = i->next_of_conn) {
 		struct tt_eset *s = i->set;
 
-		pthread_mutex_lock(&s->lock);
+		tt_lock(&s->lock);
 		if (!i->ring) {
 			if (tt_eset_to_ring(i) == 0) {
 				tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, i->fd, NULL);
 				stir(s);
 			}
 		}
-		pthread_mutex_unlock(&s->lock);
+		tt_unlock(&s->lock);
 	}
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 void tt_eset_conn_changed(struct tt_conn *c)
 {
 	if (!tt_load_acquire(&c->interests))
 		return;
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	for (struct tt_interest *i = c->interests; i; i = i->next_of_conn) {
-		pthread_mutex_lock(&i->set->lock);
+		tt_lock(&i->set->lock);
 		if (i->ring) {
 			tt_eset_queue(i);
 			stir(i->set);
 		}
-		pthread_mutex_unlock(&i->set->lock);
+		tt_unlock(&i->set->lock);
 	}
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 /* ---- epoll_ctl ---- */
@@ -561,8 +561,8 @@ int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		return tt_sys.epoll_ctl(epfd, op, fd, ev) < 0 ? -errno : 0;
 	}
 	/* The common change, of an interest on the ring, needs no other lock. */
-	pthread_mutex_lock(&tt_sets_lock);
-	pthread_mutex_lock(&s->lock);
+	tt_lock(&tt_sets_lock);
+	tt_lock(&s->lock);
 	struct tt_interest *i = find_interest(s, c, fd);
 
 	if (i && i->ring)
@@ -573,7 +573,7 @@ int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		err = -ENOENT;
 	else
 		err = ctl_kernel(s, i, op, fd, ev);
-	pthread_mutex_unlock(&s->lock);
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&s->lock);
+	tt_unlock(&tt_sets_lock);
 	return err;
 }

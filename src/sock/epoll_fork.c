@@ -23,16 +23,16 @@
 
 void tt_eset_fork_prepare(void)
 {
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	for (struct tt_eset *s = tt_sets; s; s = s->next)
-		pthread_mutex_lock(&s->lock);
+		tt_lock(&s->lock);
 }
 
 void tt_eset_fork_parent(void)
 {
 	for (struct tt_eset *s = tt_sets; s; s = s->next)
-		pthread_mutex_unlock(&s->lock);
-	pthread_mutex_unlock(&tt_sets_lock);
+		tt_unlock(&s->lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 void tt_eset_fork_child(void)
@@ -71,8 +71,8 @@ void tt_eset_rebuild(struct tt_eset *s, int epfd)
 {
 	int err = errno;
 
-	pthread_mutex_lock(&tt_sets_lock);
-	pthread_mutex_lock(&s->lock);
+	tt_lock(&tt_sets_lock);
+	tt_lock(&s->lock);
 	if (s->inherited) {
 		int cloexec = tt_sys.fcntl(epfd, F_GETFD), fresh = tt_sys.epoll_create1(0);
 
@@ -95,7 +95,7 @@ void tt_eset_rebuild(struct tt_eset *s, int epfd)
 			if (i->ring && tt_eset_to_ring(i) < 0)
 				i->ring = false;
 	}
-	pthread_mutex_unlock(&s->lock);
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&s->lock);
+	tt_unlock(&tt_sets_lock);
 	errno = err;
 }

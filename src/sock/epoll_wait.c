@@ -104,7 +104,7 @@ static bool take_grants(struct tt_eset *s)
 	struct tt_conn *found[16];
 	int fds[16], n = 0;
 
-	pthread_mutex_lock(&s->lock);
+	tt_lock(&s->lock);
 	for (struct tt_interest *i = s->all; i && s->claimed && n < 16; i = i->next_of_set)
 		if (!i->ring && i->conn->mode == TT_CONN_CLAIMED &&
 		    tt_load_acquire(&i->conn->e->grant)) {
@@ -113,7 +113,7 @@ static bool take_grants(struct tt_eset *s)
 		}
 	if (n < 16)
 		s->claimed = false;
-	pthread_mutex_unlock(&s->lock);
+	tt_unlock(&s->lock);
 	for (int k = 0; k < n; k++)
 		if (tt_conn_pin(found[k], fds[k])) {
 			tt_conn_ready(found[k], fds[k]);
@@ -202,15 +202,15 @@ static uint32_t watched_sets;
 
 static void refresh_others(struct tt_eset *self)
 {
-	pthread_mutex_lock(&tt_sets_lock);
+	tt_lock(&tt_sets_lock);
 	for (struct tt_eset *s = tt_sets; s; s = s->next) {
 		if (s == self || !s->watched || s->inner < 0 || s->inherited)
 			continue;
-		pthread_mutex_lock(&s->lock);
+		tt_lock(&s->lock);
 		tt_eset_refresh(s);
-		pthread_mutex_unlock(&s->lock);
+		tt_unlock(&s->lock);
 	}
-	pthread_mutex_unlock(&tt_sets_lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 void tt_eset_watched(int fd)
@@ -219,13 +219,13 @@ void tt_eset_watched(int fd)
 
 	if (!s)
 		return;
-	pthread_mutex_lock(&s->lock);
+	tt_lock(&s->lock);
 	if (!s->watched)
 		tt_fetch_add(&watched_sets, 1);
 	s->watched = true;
 	if (s->inner >= 0)
 		tt_eset_refresh(s);
-	pthread_mutex_unlock(&s->lock);
+	tt_unlock(&s->lock);
 }
 
 static int kernel_wait(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,
@@ -268,11 +268,11 @@ static void left_kernel(void *arg)
 {
 	struct tt_eset *s = ((struct in_kernel *)arg)->set;
 
-	pthread_mutex_lock(&s->lock);
+	tt_lock(&s->lock);
 	s->sleepers--;
 	if (!s->sleepers && !s->watched && s->inner >= 0)
 		tt_cq_disarm(&s->cq);
-	pthread_mutex_unlock(&s->lock);
+	tt_unlock(&s->lock);
 }
 
 /* The set's bell may wake another thread: no signal may come between the look and the sleep. */
@@ -298,7 +298,7 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 	bool alone;
 	int n;
 
-	pthread_mutex_lock(&s->lock);
+	tt_lock(&s->lock);
 	s->sleepers++;
 	if (s->inner >= 0) {
 		tt_cq_arm(&s->cq);
@@ -307,12 +307,12 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 			s->sleepers--;
 			if (!s->sleepers && !s->watched)
 				tt_cq_disarm(&s->cq);
-			pthread_mutex_unlock(&s->lock);
+			tt_unlock(&s->lock);
 			return n;
 		}
 	}
 	alone = s->sleepers == 1 && s->inner >= 0;
-	pthread_mutex_unlock(&s->lock);
+	tt_unlock(&s->lock);
 	pthread_cleanup_push(left_kernel, &u);
 	if (alone)
 		n = tt_sleep_begin(s->cq.bell.fd, m)
@@ -323,14 +323,14 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 	tt_sleep_end();
 	pthread_cleanup_pop(1);
 	if (n > 0 && s->inner >= 0) {
-		pthread_mutex_lock(&s->lock);
+		tt_lock(&s->lock);
 		int rung = n;
 
 		n = sift(s, evs, n);
 		rung -= n;
 		n += n < max ? collect(s, evs + n, max - n) : 0;
 		tt_eset_settle(s);
-		pthread_mutex_unlock(&s->lock);
+		tt_unlock(&s->lock);
 		if (rung && !n && s->claimed)
 			take_grants(s);
 	}
@@ -342,11 +342,11 @@ static bool news(struct tt_eset *s)
 {
 	if (tt_load_relaxed(&s->ready))
 		return true;
-	if (pthread_mutex_trylock(&s->lock) != 0)
+	if (tt_trylock(&s->lock) != 0)
 		return false;
 	bool any = tt_cq_pending(&s->cq);
 
-	pthread_mutex_unlock(&s->lock);
+	tt_unlock(&s->lock);
 	return any;
 }
 
@@ -365,11 +365,11 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 	int64_t deadline = timeout_ns == INT64_MAX ? INT64_MAX : tt_now_ns() + timeout_ns;
 
 	if (tt_load_relaxed(&s->rings)) {
-		pthread_mutex_lock(&s->lock);
+		tt_lock(&s->lock);
 		n = look(s, evs, max, timeout_ns == 0 || mask || kernel_due(s));
 		if (s->watched || s->sleepers)
 			tt_eset_settle(s);
-		pthread_mutex_unlock(&s->lock);
+		tt_unlock(&s->lock);
 		if (n > 0 || timeout_ns == 0)
 			return n;
 		tt_spin_start(&sp);
@@ -380,9 +380,9 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 				return -EINTR;
 			if (!news(s) && !due)
 				continue;
-			pthread_mutex_lock(&s->lock);
+			tt_lock(&s->lock);
 			n = look(s, evs, max, due);
-			pthread_mutex_unlock(&s->lock);
+			tt_unlock(&s->lock);
 			if (n > 0) {
 				tt_spin_won(&sp);
 				tt_count(&tt_proc.mem->totals.spins, 1);

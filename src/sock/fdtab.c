@@ -12,17 +12,17 @@ static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 
 bool tt_fdtab_trylock(void)
 {
-	return pthread_mutex_lock(&lock) == 0;
+	return tt_lock(&lock) == 0;
 }
 
 void tt_fdtab_lock(void)
 {
-	pthread_mutex_lock(&lock);
+	tt_lock(&lock);
 }
 
 void tt_fdtab_unlock(void)
 {
-	pthread_mutex_unlock(&lock);
+	tt_unlock(&lock);
 }
 
 void tt_fdtab_fork_child(void)

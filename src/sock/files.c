@@ -477,6 +477,7 @@ void tt_sock_fork_child(void)
 {
 	if (!tt_sock_active())
 		return;
+	tt_guard_fork_child();
 	tt_proc_fork_child();
 	tt_fdtab_fork_child();
 	tt_conn_fork_child();

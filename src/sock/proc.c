@@ -98,7 +98,7 @@ static bool connection_lost(int err)
 
 int tt_proc_send(const struct tt_ctl_msg *m, int fd)
 {
-	pthread_mutex_lock(&ctl_lock);
+	tt_lock(&ctl_lock);
 	int err = ctl >= 0 ? tt_ctl_send(ctl, m, fd) : -ENOTCONN;
 
 	if (connection_lost(err)) {
@@ -106,7 +106,7 @@ int tt_proc_send(const struct tt_ctl_msg *m, int fd)
 		if (err == 0)
 			err = tt_ctl_send(ctl, m, fd);
 	}
-	pthread_mutex_unlock(&ctl_lock);
+	tt_unlock(&ctl_lock);
 	return err;
 }
 
@@ -114,7 +114,7 @@ int tt_proc_request(struct tt_ctl_msg *m, int fd, int *ret_fd)
 {
 	struct tt_ctl_msg copy = *m;
 
-	pthread_mutex_lock(&ctl_lock);
+	tt_lock(&ctl_lock);
 	int err = ctl >= 0 ? tt_ctl_request(ctl, m, fd, ret_fd, ANSWER_TIMEOUT_MS) : -ENOTCONN;
 
 	if (connection_lost(err)) {
@@ -124,7 +124,7 @@ int tt_proc_request(struct tt_ctl_msg *m, int fd, int *ret_fd)
 			err = tt_ctl_request(ctl, m, fd, ret_fd, ANSWER_TIMEOUT_MS);
 		}
 	}
-	pthread_mutex_unlock(&ctl_lock);
+	tt_unlock(&ctl_lock);
 	return err;
 }
 
@@ -166,14 +166,14 @@ static struct link_here *fetch_link(uint32_t side_id, uint32_t id, int side)
 
 struct tt_link *tt_proc_link_get(uint32_t side_id, uint32_t id, int side)
 {
-	pthread_mutex_lock(&links_lock);
+	tt_lock(&links_lock);
 	struct link_here *h = find_link(id, side);
 
 	if (!h)
 		h = fetch_link(side_id, id, side);
 	if (h && h->link->refs++ == 0)
 		h->idle_since = 0;
-	pthread_mutex_unlock(&links_lock);
+	tt_unlock(&links_lock);
 	return h ? h->link : NULL;
 }
 
@@ -210,7 +210,7 @@ void tt_proc_link_put(struct tt_link *l)
 {
 	static uint64_t clock;
 
-	pthread_mutex_lock(&links_lock);
+	tt_lock(&links_lock);
 	struct link_here *h = links;
 
 	while (h && h->link != l)
@@ -220,7 +220,7 @@ void tt_proc_link_put(struct tt_link *l)
 	h = take_oldest();
 	bool forget = h && !has_links_to(h->link->peer_id);
 
-	pthread_mutex_unlock(&links_lock);
+	tt_unlock(&links_lock);
 	if (!h)
 		return;
 	/* Nobody finds it any more; queues that listened there let go of it. */
@@ -309,14 +309,14 @@ void tt_sock_init(void)
 
 void tt_proc_fork_prepare(void)
 {
-	pthread_mutex_lock(&ctl_lock);
-	pthread_mutex_lock(&links_lock);
+	tt_lock(&ctl_lock);
+	tt_lock(&links_lock);
 }
 
 void tt_proc_fork_parent(void)
 {
-	pthread_mutex_unlock(&links_lock);
-	pthread_mutex_unlock(&ctl_lock);
+	tt_unlock(&links_lock);
+	tt_unlock(&ctl_lock);
 }
 
 void tt_proc_fork_child(void)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "sock/side.h"
 
+#include "sock/guard.h"
+
 #include "base/shm.h"
 #include "base/sys.h"
 
@@ -32,7 +34,7 @@ static int init_lock(pthread_mutex_t *m)
 
 int tt_side_lock(pthread_mutex_t *m)
 {
-	int err = pthread_mutex_lock(m);
+	int err = tt_lock(m);
 
 	if (err == EOWNERDEAD)
 		pthread_mutex_consistent(m);
@@ -41,7 +43,7 @@ int tt_side_lock(pthread_mutex_t *m)
 
 void tt_side_unlock(pthread_mutex_t *m)
 {
-	pthread_mutex_unlock(m);
+	tt_unlock(m);
 }
 
 int tt_side_create(const char *name)

@@ -37,6 +37,13 @@
 #define HOT_AFTER 16u /* waits won by spinning before the peer may skip its fence */
 #define SHADOW_US 20u /* while spinning, ask the kernel this often */
 
+struct cleanup {
+	struct tt_conn *c;
+	bool rx;
+	uint32_t bell;
+	bool by_tcp; /* counted as a sleeper on the shadow alone */
+};
+
 struct thread {
 	struct tt_bell bell;
 	int set;		      /* its epoll set; -1: none */
@@ -49,7 +56,8 @@ struct thread {
 	bool started, contended;
 	/* Signals; touched by handlers too. */
 	volatile uint32_t signals, once;
-	volatile int ring_on_signal; /* an eventfd; 0: nobody is about to sleep */
+	volatile int ring_on_signal;	 /* an eventfd; 0: nobody is about to sleep */
+	struct cleanup *volatile asleep; /* what is armed, while it is */
 };
 static _Thread_local struct thread me __attribute__((tls_model("initial-exec")));
 static pthread_key_t exit_key;
@@ -71,14 +79,14 @@ void tt_wait_fork_child(void)
 
 static bool take_spare(struct thread *t)
 {
-	pthread_mutex_lock(&spare_lock);
+	tt_lock(&spare_lock);
 	bool any = spares > 0 && spares_pid == tt_proc.pid;
 
 	if (any) {
 		t->bell = spare[--spares].bell;
 		t->set = spare[spares].set;
 	}
-	pthread_mutex_unlock(&spare_lock);
+	tt_unlock(&spare_lock);
 	return any;
 }
 
@@ -90,7 +98,7 @@ static void thread_exit(void *arg)
 		return;
 	if (t->in_set)
 		tt_sys.epoll_ctl(t->set, EPOLL_CTL_DEL, t->in_set_fd, NULL);
-	pthread_mutex_lock(&spare_lock);
+	tt_lock(&spare_lock);
 	if (spares_pid != tt_proc.pid) {
 		/* Of before fork: the parent's. */
 		spares = 0;
@@ -100,7 +108,7 @@ static void thread_exit(void *arg)
 
 	if (kept)
 		spare[spares++] = (struct spare){t->bell, t->set};
-	pthread_mutex_unlock(&spare_lock);
+	tt_unlock(&spare_lock);
 	if (!kept) {
 		tt_bell_close(&t->bell);
 		tt_fd_close(t->set);
@@ -479,44 +487,51 @@ static int sleep_on(struct tt_conn *c, int fd, bool rx, const struct tt_bell *be
 	return sleep_in_poll(c, fd, bell, events, timeout);
 }
 
-struct cleanup {
-	struct tt_conn *c;
-	bool rx;
-	uint32_t bell;
-};
-
 static void on_cancel(void *arg)
 {
 	struct cleanup *u = arg;
 
-	tt_wait_disarm(u->c, u->rx, !u->rx, u->bell);
+	if (u->by_tcp)
+		tt_fetch_add(u->rx ? &u->c->e->rx_sleepers : &u->c->e->tx_sleepers, (uint32_t)-1);
+	else
+		tt_wait_disarm(u->c, u->rx, !u->rx, u->bell);
+}
+
+void tt_wait_abandon(void)
+{
+	struct cleanup *u = me.asleep;
+
+	me.asleep = NULL;
+	me.ring_on_signal = 0;
+	if (u)
+		on_cancel(u);
 }
 
 static int sleep_armed(struct tt_conn *c, int fd, bool rx, short events, int64_t deadline,
 		       const struct tt_signal_mark *m)
 {
 	const struct tt_bell *bell = tt_thread_bell();
-	struct cleanup u = {c, rx, bell->id};
+	struct cleanup u = {c, rx, bell->id, c->mode != TT_CONN_ATTACHED};
 	int err = 0;
 
-	if (c->mode != TT_CONN_ATTACHED) {
+	if (u.by_tcp) {
 		/* Not on the ring yet, and kept from it while we sleep on the shadow. */
 		tt_store_relaxed(&c->e->grant_bell, bell->id);
 		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, 1); /* A1, G1 */
-		if (!tt_load_acquire(&c->e->attached) && !tt_load_acquire(&c->e->grant) &&
-		    tt_sleep_begin(bell->fd, m))
-			err = sleep_on(c, fd, rx, bell, events, deadline);
-		tt_sleep_end();
-		tt_fetch_add(rx ? &c->e->rx_sleepers : &c->e->tx_sleepers, (uint32_t)-1);
-		return err;
+	} else {
+		tt_wait_arm(c, rx, !rx, bell->id);
 	}
-	tt_wait_arm(c, rx, !rx, bell->id);
 	pthread_cleanup_push(on_cancel, &u);
+	me.asleep = &u;
+	bool news = u.by_tcp ? tt_load_acquire(&c->e->attached) || tt_load_acquire(&c->e->grant)
+		    : rx     ? rx_news(c)
+			     : tx_news(c);
+
 	/* Still by this descriptor? tt_conn_keep_file rings those who armed before it. */
-	if (!(rx ? rx_news(c) : tx_news(c)) && tt_conn_fd(c, fd) == fd &&
-	    tt_sleep_begin(bell->fd, m))
+	if (!news && tt_conn_fd(c, fd) == fd && tt_sleep_begin(bell->fd, m))
 		err = sleep_on(c, fd, rx, bell, events, deadline);
 	tt_sleep_end();
+	me.asleep = NULL;
 	pthread_cleanup_pop(1);
 	return err;
 }

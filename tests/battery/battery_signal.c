@@ -477,6 +477,74 @@ static void hot_b(struct t *t)
 	}
 }
 
+/* A handler that leaves the call that it interrupted, reading and in the middle of much writing. */
+static sigjmp_buf jump_to;
+
+static void on_jump(int sig)
+{
+	(void)sig;
+	siglongjmp(jump_to, 1);
+}
+
+static void jump_a(struct t *t)
+{
+	struct sigaction act = {.sa_handler = on_jump};
+	char *buf = calloc(1, 300000);
+	volatile int jumps = 0;
+
+	sigaction(SIGALRM, &act, NULL);
+	for (volatile int i = 0; i < 20; i++) {
+		struct itimerval soon = {{0, 0}, {0, 500 + i * 100}};
+
+		if (sigsetjmp(jump_to, 1)) {
+			jumps++;
+			continue;
+		}
+		setitimer(ITIMER_REAL, &soon, NULL);
+		if (i % 2)
+			t_poll(t, t->fd, POLLIN, -1);
+		else
+			T(read(t->fd, buf, 1));
+	}
+	t_log(t, "%d jumps out of waiting", jumps);
+	t_sync(t);
+	jumps = 0;
+	for (volatile int i = 0; i < 40; i++) {
+		struct itimerval soon = {{0, 0}, {0, 200 + i * 31}};
+
+		if (sigsetjmp(jump_to, 1)) {
+			jumps++;
+			continue;
+		}
+		setitimer(ITIMER_REAL, &soon, NULL);
+		for (;;)
+			send(t->fd, buf, 300000, 0);
+	}
+	t_log(t, "%d jumps out of sending", jumps);
+	memset(buf, 'e', 1000);
+	for (int i = 0; i < 1000; i++)
+		if (send(t->fd, buf, 1, 0) != 1)
+			t_log(t, "send %d: %s", i, t_errno(errno));
+	T(close(t->fd));
+	t_sync(t);
+	free(buf);
+}
+
+static void jump_b(struct t *t)
+{
+	char *buf = malloc(1u << 20);
+	long last = 0;
+	ssize_t r;
+
+	t_sync(t);
+	while ((r = read(t->fd, buf, 1u << 20)) > 0)
+		for (ssize_t i = 0; i < r; i++)
+			last = buf[i] == 'e' ? last + 1 : 0;
+	t_log(t, "%ld at last, then %s", last, r < 0 ? t_errno(errno) : "the end");
+	t_sync(t);
+	free(buf);
+}
+
 static void info_handler(int sig, siginfo_t *info, void *context)
 {
 	(void)sig;
@@ -556,6 +624,7 @@ const struct t_case t_signal_cases[] = {
 	{"time.rcvtimeo_before", rcvtimeo_before_a, rcvtimeo_before_b, 0, NULL},
 	{"time.sndtimeo", sndtimeo_a, sndtimeo_b, T_NO_THREAD, NULL},
 	{"time.lowat", lowat_a, lowat_b, 0, NULL},
+	{"signal.jump", jump_a, jump_b, T_NO_THREAD | T_FAMILIES, NULL},
 	{"signal.hot", hot_a, hot_b, T_NO_THREAD | T_FAMILIES, NULL},
 	{"signal.actions", actions, NULL, T_SOLO | T_RAW | T_COLD, NULL},
 	{NULL, NULL, NULL, 0, NULL},

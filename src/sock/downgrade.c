@@ -66,8 +66,9 @@ void tt_conn_serve_leave_slow(struct tt_conn *c, int fd)
 	if (e->tx_route == TT_ROUTE_RING)
 		err = send_again(c, fd, &again);
 	if (err == 0) {
-		if (again)
-			tt_fetch_or(&c->st.tx->flags, TT_STREAM_AGAIN);
+		/* The answer, also where the direction has ended and there is nothing to send. */
+		tt_fetch_or(&c->st.tx->flags,
+			    TT_STREAM_DOWN | (again ? TT_STREAM_AGAIN : (uint32_t)0));
 		tt_conn_go_back(c, fd, TT_REASON_HANDED_OVER);
 	} else {
 		tt_fetch_or(&c->st.tx->flags, TT_STREAM_STAYS);

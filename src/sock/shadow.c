@@ -71,7 +71,9 @@ void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why)
 {
 	struct tt_entry *e = c->e;
 
-	tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
+	/* Nothing follows a direction that has ended, by whichever way. */
+	if (!(tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_ENDED))
+		tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
 	tt_store_relaxed(&e->down_reason, (uint32_t)why);
 	tt_store_release(&e->tx_route, TT_ROUTE_BACK);
 	tt_conn_tell(c, fd, tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));

@@ -273,6 +273,8 @@ def prove(c, totals, share, reason):
     ring, tcp = totals.get("ring_tx_bytes", 0), totals.get("shadow_tx_bytes", 0)
     part = 100 * ring / (ring + tcp) if ring + tcp else 0
     reasons = totals.get("fallback_reasons", {})
+    # Those that ended before both ends had cause to leave TCP say nothing.
+    n -= reasons.get("short", 0)
     print(f"accelerated: {good} of {n} connections, {part:.1f} % of {ring + tcp} bytes")
     if reasons:
         print("reasons: " + ", ".join(f"{k} {name}" for name, k in sorted(reasons.items())))

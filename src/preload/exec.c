@@ -97,10 +97,8 @@ static void put_before(char **room, size_t n, char *text)
 	for (size_t i = 0; i < n && len; i++) {
 		if (strncmp(room[i], "LD_PRELOAD=", 11) != 0 || strstr(room[i], "libtutti-preload"))
 			continue;
-		memcpy(text, "LD_PRELOAD=", 11);
-		memcpy(text + 11, library, len);
-		text[11 + len] = room[i][11] ? ':' : '\0';
-		strcpy(text + 11 + len + 1, room[i] + 11);
+		sprintf(text, "LD_PRELOAD=%.*s%s%s", (int)len, library, room[i][11] ? ":" : "",
+			room[i] + 11);
 		room[i] = text;
 	}
 }

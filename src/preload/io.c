@@ -119,6 +119,8 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 		if (r >= 0)
 			return r;
 	}
+	if (__builtin_expect(flags & MSG_OOB, 0))
+		tt_sock_urgent(c, fd);
 	DISPATCH(c, fd, n, tt_sys.send(fd, buf, n, flags), send1(c, fd, buf, n, flags));
 }
 
@@ -155,6 +157,8 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 		tt_sock_touch();
 		return tt_sys.sendto(fd, buf, n, flags, to, len);
 	}
+	if (__builtin_expect(flags & MSG_OOB, 0))
+		tt_sock_urgent(c, fd);
 	DISPATCH(c, fd, n, tt_sys.sendto(fd, buf, n, flags, to, len), send1(c, fd, buf, n, flags));
 }
 
@@ -374,6 +378,8 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 	if (bad)
 		return finish(bad);
+	if (__builtin_expect(flags & MSG_OOB, 0))
+		tt_sock_urgent(c, fd);
 	DISPATCH(c, fd, iov_bytes(m->msg_iov, (int)m->msg_iovlen), tt_sys.sendmsg(fd, m, flags),
 		 tt_sock_send(c, fd, m->msg_iov, (int)m->msg_iovlen, flags));
 }

@@ -203,19 +203,52 @@ static void jump(void)
 	tt_conn_abandon_pins();
 }
 
-#define JUMP(name, type)                                                                           \
-	EXPORT __attribute__((noreturn)) void name(type env, int value)                            \
-	{                                                                                          \
-		static void (*next)(type, int) __attribute__((noreturn));                          \
-                                                                                                   \
-		enter();                                                                           \
-		if (!next)                                                                         \
-			tt_next(#name, &next);                                                     \
-		jump();                                                                            \
-		next(env, value);                                                                  \
-	}
+EXPORT void longjmp(jmp_buf env, int value)
+{
+	static void (*next)(jmp_buf, int);
 
-JUMP(longjmp, jmp_buf)
-JUMP(_longjmp, jmp_buf)
-JUMP(siglongjmp, sigjmp_buf)
-JUMP(__longjmp_chk, jmp_buf)
+	enter();
+	if (!next)
+		tt_next("longjmp", &next);
+	jump();
+	next(env, value);
+	__builtin_unreachable();
+}
+
+EXPORT void _longjmp(jmp_buf env, int value)
+{
+	static void (*next)(jmp_buf, int);
+
+	enter();
+	if (!next)
+		tt_next("_longjmp", &next);
+	jump();
+	next(env, value);
+	__builtin_unreachable();
+}
+
+EXPORT void siglongjmp(sigjmp_buf env, int value)
+{
+	static void (*next)(sigjmp_buf, int);
+
+	enter();
+	if (!next)
+		tt_next("siglongjmp", &next);
+	jump();
+	next(env, value);
+	__builtin_unreachable();
+}
+
+extern void __longjmp_chk(jmp_buf env, int value) __attribute__((noreturn));
+
+EXPORT void __longjmp_chk(jmp_buf env, int value)
+{
+	static void (*next)(jmp_buf, int);
+
+	enter();
+	if (!next)
+		tt_next("__longjmp_chk", &next);
+	jump();
+	next(env, value);
+	__builtin_unreachable();
+}

@@ -287,14 +287,14 @@ static ssize_t recv_by_route(struct tt_conn *c, int fd, const struct iovec *iov,
 static bool goes_on(struct tt_conn *c, int fd)
 {
 	struct tt_entry *e = c->e;
-	struct pollfd p = {fd, POLLIN, 0};
+	struct pollfd p = {fd, POLLIN | POLLPRI, 0};
 
 	if (e->rx_route != TT_ROUTE_RING)
 		return false;
 	if (tt_stream_peek(&c->st, e->rx.head))
 		return true;
 	return (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_DOWN) && tt_sys.poll(&p, 1, 0) > 0 &&
-	       (p.revents & POLLIN) && !(p.revents & POLLERR);
+	       (p.revents & POLLIN) && !(p.revents & (POLLERR | POLLPRI)); /* not past the mark */
 }
 
 static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt,
@@ -343,8 +343,8 @@ static ssize_t look_at_shadow(struct tt_conn *c, int fd, const struct iovec *iov
 /* For TCP, MSG_TRUNC throws the bytes away instead of copying them. */
 static ssize_t discard(struct tt_conn *c, int fd, size_t want, int flags)
 {
-	char bin[1024];
-	struct iovec same[32];
+	char bin[1024] = "";
+	struct iovec same[32] = {{0}};
 	int n = 0;
 
 	for (; n < 32 && want > 0; n++) {

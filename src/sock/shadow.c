@@ -79,6 +79,26 @@ void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why)
 	tt_conn_tell(c, fd, tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));
 }
 
+/*
+ * The kernel counts an urgent byte among those sent, the receiver does not read
+ * it with them: from where such a direction went over nobody could tell.
+ */
+void tt_sock_urgent(struct tt_conn *c, int fd)
+{
+	if (tt_load_acquire(&c->mode) == TT_CONN_PLAIN && tt_fdtab_trylock()) {
+		if (c->mode == TT_CONN_PLAIN)
+			tt_conn_fallback(c, fd, TT_REASON_URGENT);
+		tt_fdtab_unlock();
+	}
+	if (!tt_conn_managed(c) || tt_conn_lock_tx(c) < 0)
+		return;
+	if (c->e->tx_route == TT_ROUTE_TCP) {
+		tt_store_relaxed(&c->e->down_reason, (uint32_t)TT_REASON_URGENT);
+		tt_store_release(&c->e->tx_route, TT_ROUTE_BACK);
+	}
+	tt_conn_unlock_tx(c);
+}
+
 bool tt_conn_leave_full_ring(struct tt_conn *c, int fd)
 {
 	int waiting = 0;

@@ -92,6 +92,9 @@ int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len);
 /* FIONREAD, SIOCOUTQ. False: ask the kernel. */
 bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret);
 
+/* Urgent data is about to be sent: this direction is, or becomes, kernel TCP for good. */
+void tt_sock_urgent(struct tt_conn *c, int fd);
+
 /* ---- bytes (send.c, recv.c, splice.c) ---- */
 
 ssize_t tt_sock_send(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags);

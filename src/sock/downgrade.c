@@ -109,6 +109,23 @@ static bool leave_ring(struct tt_conn *c, int fd, uint32_t flags)
 	return true;
 }
 
+/*
+ * rx_lock held. A peer that has not come to the ring needs not be asked: it sets
+ * UP and then sees LEAVE (D1, in tt_conn_go_up), or we, who set LEAVE, see UP; if
+ * both, it takes UP back, so look for a while.
+ */
+static bool stays_on_tcp(struct tt_conn *c)
+{
+	if (c->e->rx_route != TT_ROUTE_TCP || c->e->up_known)
+		return false;
+	for (int i = 0; i < 20; i++) {
+		if (!(tt_load_acquire(&c->st.rx->flags) & TT_STREAM_UP))
+			return true;
+		usleep(50);
+	}
+	return false;
+}
+
 bool tt_conn_downgrade(struct tt_conn *c, int fd)
 {
 	const uint32_t answers = TT_STREAM_DOWN | TT_STREAM_STAYS;
@@ -128,9 +145,14 @@ bool tt_conn_downgrade(struct tt_conn *c, int fd)
 		return false;
 	tt_conn_shut_shadow(c, fd);
 	tt_fetch_or(&c->st.tx->flags, TT_STREAM_LEAVE);
-	if (tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait) < 0 ||
-	    tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait) < 0)
-		tt_conn_kick(c, fd);
+	/* No kick: it would be a byte of data now. Whoever has no bell is not woken, and not asked. */
+	tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait);
+	tt_chan_notify_room(c->st.link, c->st.slot, &c->st.rx->wait);
+	if (stays_on_tcp(c)) {
+		tt_store_release(&e->rx_route, TT_ROUTE_BACK);
+		tt_conn_unlock_rx(c);
+		return true;
+	}
 	while (!((flags = tt_load_acquire(&c->st.rx->flags)) & answers) && tt_now_ns() < deadline)
 		usleep(50);
 	if (flags & TT_STREAM_DOWN)

@@ -139,7 +139,11 @@ bool tt_conn_go_up(struct tt_conn *c, int fd)
 	if (k.state != TCP_ESTABLISHED || (k.unsent > 0 && !has_room(fd)))
 		return false;
 	tt_store_relaxed(&c->st.tx->up_pos, k.written);
-	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP);
+	tt_fetch_or(&c->st.tx->flags, TT_STREAM_UP); /* D1: then look whether it is wanted */
+	if (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_LEAVE) {
+		tt_fetch_and(&c->st.tx->flags, ~(uint32_t)TT_STREAM_UP);
+		return false;
+	}
 	tt_store_release(&e->tx_route, TT_ROUTE_RING);
 	return true;
 }

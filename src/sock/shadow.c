@@ -69,6 +69,7 @@ static bool peer_fin(int fd)
 /* What is in the ring stays there to be read. */
 void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why)
 {
+	(void)fd;
 	struct tt_entry *e = c->e;
 
 	/* Nothing follows a direction that has ended, by whichever way. */
@@ -76,7 +77,8 @@ void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why)
 		tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
 	tt_store_relaxed(&e->down_reason, (uint32_t)why);
 	tt_store_release(&e->tx_route, TT_ROUTE_BACK);
-	tt_conn_tell(c, fd, tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait));
+	/* Without a kick, which would be among the data now: that is what wakes who has no bell. */
+	tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait);
 }
 
 /*
@@ -181,6 +183,9 @@ void tt_conn_kick(struct tt_conn *c, int fd)
 {
 	struct tt_entry *e = c->e;
 
+	/* Only while nothing but kicks goes by the shadow from us: else it would be data. */
+	if (tt_load_acquire(&e->tx_route) != TT_ROUTE_RING)
+		return;
 	/* Counted before it is sent: the receiver must never take it for data. */
 	tt_store_release(&c->st.tx->kicks, ++e->kicks_sent);
 	tt_count(&e->kicks, 1);

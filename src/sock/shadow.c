@@ -103,10 +103,11 @@ void tt_sock_urgent(struct tt_conn *c, int fd)
 
 bool tt_conn_leave_full_ring(struct tt_conn *c, int fd)
 {
+	bool all_by_ring = tt_load_relaxed(&c->e->rx_route) == TT_ROUTE_RING &&
+			   !(tt_load_acquire(&c->st.rx->flags) & TT_STREAM_DOWN);
 	int waiting = 0;
 
-	if (tt_load_relaxed(&c->e->rx_route) != TT_ROUTE_TCP ||
-	    tt_sys.ioctl(fd, FIONREAD, &waiting) < 0 || waiting == 0)
+	if (all_by_ring || tt_sys.ioctl(fd, FIONREAD, &waiting) < 0 || waiting == 0)
 		return false;
 	tt_conn_go_back(c, fd, TT_REASON_BACKLOG);
 	return true;

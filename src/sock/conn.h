@@ -228,7 +228,7 @@ static inline void tt_conn_tell(struct tt_conn *c, int fd, int rung)
 /* Every message shall come with a kick: SIGIO is the kernel's to send. */
 void tt_conn_want_kicks(struct tt_conn *c, bool on);
 /* What is sent from now on goes by TCP again, for good. tx_lock held, the route is the ring. */
-void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why);
+void tt_conn_go_back(struct tt_conn *c, enum tt_reason why);
 /*
  * The ring has no room, and bytes of the peer's wait on TCP: its end, if it
  * dies now, would stay behind them and nobody would hear of it. So what is sent

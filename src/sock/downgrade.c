@@ -69,7 +69,7 @@ void tt_conn_serve_leave_slow(struct tt_conn *c, int fd)
 		/* The answer, also where the direction has ended and there is nothing to send. */
 		tt_fetch_or(&c->st.tx->flags,
 			    TT_STREAM_DOWN | (again ? TT_STREAM_AGAIN : (uint32_t)0));
-		tt_conn_go_back(c, fd, TT_REASON_HANDED_OVER);
+		tt_conn_go_back(c, TT_REASON_HANDED_OVER);
 	} else {
 		tt_fetch_or(&c->st.tx->flags, TT_STREAM_STAYS);
 	}
@@ -110,7 +110,7 @@ static bool leave_ring(struct tt_conn *c, int fd, uint32_t flags)
 }
 
 /*
- * rx_lock held. A peer that has not come to the ring needs not be asked: it sets
+ * rx_lock held. A peer that has not come to the ring need not be asked: it sets
  * UP and then sees LEAVE (D1, in tt_conn_go_up), or we, who set LEAVE, see UP; if
  * both, it takes UP back, so look for a while.
  */
@@ -137,7 +137,7 @@ bool tt_conn_downgrade(struct tt_conn *c, int fd)
 	if (tt_conn_lock_tx(c) < 0)
 		return false;
 	if (e->tx_raw == 0 && e->tx_route != TT_ROUTE_BACK)
-		tt_conn_go_back(c, fd, TT_REASON_HANDED_OVER);
+		tt_conn_go_back(c, TT_REASON_HANDED_OVER);
 	bool back = e->tx_route == TT_ROUTE_BACK;
 
 	tt_conn_unlock_tx(c);

@@ -9,7 +9,8 @@
  * its side may have the connection too and would take it to the ring: sshd's
  * monitor has what the sandboxed child uses, and takes it over from it.
  *
- * L1: store raw_pid, then look at attached; A0 in claim.c: the other way round.
+ * L1: store raw_pid (hold_raw), then look at attached (replace, in handover.c);
+ * A0 in claim.c sets attached, then looks at raw_pid.
  */
 #include "base/log.h"
 #include "sock/sock.h"

@@ -344,7 +344,7 @@ static ssize_t send_or_leave(struct tt_conn *c, int fd, const struct iovec *iov,
 			     size_t skip, int flags)
 {
 	if (flags & MSG_OOB) {
-		tt_conn_go_back(c, fd, TT_REASON_URGENT);
+		tt_conn_go_back(c, TT_REASON_URGENT);
 		return -ENOLINK;
 	}
 	ssize_t n = ring_send(c, fd, iov, iovcnt, skip);

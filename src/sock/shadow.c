@@ -67,9 +67,8 @@ static bool peer_fin(int fd)
 }
 
 /* What is in the ring stays there to be read. */
-void tt_conn_go_back(struct tt_conn *c, int fd, enum tt_reason why)
+void tt_conn_go_back(struct tt_conn *c, enum tt_reason why)
 {
-	(void)fd;
 	struct tt_entry *e = c->e;
 
 	/* Nothing follows a direction that has ended, by whichever way. */
@@ -109,7 +108,7 @@ bool tt_conn_leave_full_ring(struct tt_conn *c, int fd)
 
 	if (all_by_ring || tt_sys.ioctl(fd, FIONREAD, &waiting) < 0 || waiting == 0)
 		return false;
-	tt_conn_go_back(c, fd, TT_REASON_BACKLOG);
+	tt_conn_go_back(c, TT_REASON_BACKLOG);
 	return true;
 }
 
@@ -131,7 +130,7 @@ static void peer_ended(struct tt_conn *c, int fd)
 				tt_store_release(&e->reset, TT_RESET_PENDING);
 		}
 		if (e->tx_route == TT_ROUTE_RING)
-			tt_conn_go_back(c, fd, TT_REASON_HALF_CLOSED);
+			tt_conn_go_back(c, TT_REASON_HALF_CLOSED);
 		else
 			tt_store_release(&e->tx_route, TT_ROUTE_BACK);
 		tt_fetch_or(&e->shadow, TT_SHADOW_FIN);

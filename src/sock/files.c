@@ -469,7 +469,7 @@ static void child_conn(int fd, void *obj)
 	(void)fd;
 	c->pins = 0;
 	c->raw = 0;
-	c->ops = 0;
+	c->turns = c->messages = 0;
 	c->used = 0;
 }
 

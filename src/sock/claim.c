@@ -344,7 +344,8 @@ static bool attach_locked(struct tt_conn *c, uint64_t grant, struct tt_link **re
 /* What happened to the socket before the ring was there to know of it. */
 static void take_over_state(struct tt_conn *c, int fd)
 {
-	int state = tt_conn_tcp_state(fd), fl = tt_sys.fcntl(fd, F_GETFL);
+	int state = tt_conn_tcp_state(fd), fl = tt_sys.fcntl(fd, F_GETFL), cork = 0;
+	socklen_t len = sizeof(cork);
 
 	if (state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_CLOSING ||
 	    state == TCP_LAST_ACK || state == TCP_TIME_WAIT) {
@@ -353,6 +354,8 @@ static void take_over_state(struct tt_conn *c, int fd)
 	}
 	if (fl >= 0 && (fl & O_ASYNC))
 		tt_conn_want_kicks(c, true);
+	if (tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, &len) == 0 && cork)
+		tt_store_relaxed(&c->e->cork, 1u);
 	tt_conn_take_buffer_sizes(c, fd);
 }
 

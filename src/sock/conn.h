@@ -241,6 +241,8 @@ int tt_conn_tcp_state(int fd);
 void tt_conn_check_shadow(struct tt_conn *c, int fd);
 /* Drops kick bytes that wait on the shadow. rx_lock held. */
 void tt_conn_drop_kicks(struct tt_conn *c, int fd);
+/* If the program has set TCP_CORK, the shadow has it or not. tx_lock held. */
+void tt_conn_cork_shadow(struct tt_conn *c, int fd, bool on);
 /* SO_SNDBUF and SO_RCVBUF, if somebody set them, bound what lies unread on the ring too. */
 void tt_conn_take_buffer_sizes(struct tt_conn *c, int fd);
 /* Whether a sender may expect progress by the ring. tx_lock held. */

@@ -144,6 +144,7 @@ bool tt_conn_go_up(struct tt_conn *c, int fd)
 		tt_fetch_and(&c->st.tx->flags, ~(uint32_t)TT_STREAM_UP);
 		return false;
 	}
+	tt_conn_cork_shadow(c, fd, false);
 	tt_store_release(&e->tx_route, TT_ROUTE_RING);
 	return true;
 }

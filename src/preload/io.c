@@ -314,7 +314,7 @@ static void note_sent(int to, const struct msghdr *m)
 			memcpy(&fd, CMSG_DATA(cm) + i * sizeof(int), sizeof(fd));
 			tt_sock_shared(fd);
 			if (foreign)
-				tt_sock_stay_on_tcp(fd);
+				tt_sock_stay_on_tcp(fd, TT_REASON_HANDED_OVER);
 		}
 	}
 }

@@ -224,9 +224,17 @@ uint64_t tt_conn_cookie(int fd)
 
 /* ---- looking up a descriptor that came without our help ---- */
 
+bool tt_sock_listens(int fd)
+{
+	int listening = 0;
+	socklen_t len = sizeof(listening);
+
+	return tt_sys.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) == 0 && listening;
+}
+
 static bool is_tcp(int fd, int *ret_domain)
 {
-	int type = 0, protocol = 0, listening = 0;
+	int type = 0, protocol = 0;
 	socklen_t len = sizeof(int);
 
 	return tt_sys.getsockopt(fd, SOL_SOCKET, SO_DOMAIN, ret_domain, &len) == 0 &&
@@ -234,9 +242,7 @@ static bool is_tcp(int fd, int *ret_domain)
 	       tt_sys.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 &&
 	       type == SOCK_STREAM &&
 	       tt_sys.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 &&
-	       protocol == IPPROTO_TCP &&
-	       tt_sys.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) == 0 &&
-	       !listening;
+	       protocol == IPPROTO_TCP && !tt_sock_listens(fd);
 }
 
 /* Another side of this user may have the connection: the daemon knows. */

@@ -277,11 +277,12 @@ bool tt_conn_leave_full_ring(struct tt_conn *c, int fd);
 /* The FIN that a half-close withheld. */
 void tt_conn_shut_shadow(struct tt_conn *c, int fd);
 /*
- * Back to kernel TCP both ways, for whoever has the connection. Waits a moment
- * for the peer. False: it could not be, the ring is in use as before, but for
- * what we send. (downgrade.c)
+ * Back to kernel TCP both ways, for whoever has the connection. Waits at most
+ * wait_ns for the peer. False: it could not be, the ring is in use as before,
+ * but for what we send. (downgrade.c)
  */
-bool tt_conn_downgrade(struct tt_conn *c, int fd);
+#define TT_DOWNGRADE_NS (300 * 1000000LL)
+bool tt_conn_downgrade(struct tt_conn *c, int fd, enum tt_reason why, int64_t wait_ns);
 /* The peer asks us to send by TCP again, and we have not answered. */
 static inline bool tt_conn_asked_to_leave(const struct tt_conn *c)
 {

@@ -22,7 +22,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ANSWER_NS (300 * 1000000LL)
 #define AGAIN_MAX (64u << 10)
 
 /* tx_lock held, route is the ring: what the peer has not taken, once more, by TCP. */
@@ -126,10 +125,10 @@ static bool stays_on_tcp(struct tt_conn *c)
 	return false;
 }
 
-bool tt_conn_downgrade(struct tt_conn *c, int fd)
+bool tt_conn_downgrade(struct tt_conn *c, int fd, enum tt_reason why, int64_t wait_ns)
 {
 	const uint32_t answers = TT_STREAM_DOWN | TT_STREAM_STAYS;
-	int64_t deadline = tt_now_ns() + ANSWER_NS;
+	int64_t deadline = tt_now_ns() + wait_ns;
 	struct tt_entry *e = c->e;
 	uint32_t flags;
 	bool ok = false;
@@ -137,7 +136,7 @@ bool tt_conn_downgrade(struct tt_conn *c, int fd)
 	if (tt_conn_lock_tx(c) < 0)
 		return false;
 	if (e->tx_raw == 0 && e->tx_route != TT_ROUTE_BACK)
-		tt_conn_go_back(c, TT_REASON_HANDED_OVER);
+		tt_conn_go_back(c, why);
 	bool back = e->tx_route == TT_ROUTE_BACK;
 
 	tt_conn_unlock_tx(c);

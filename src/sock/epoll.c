@@ -21,8 +21,8 @@
  * what holds, and keeps level-triggered ones for the next look.
  *
  * A set belongs to the process that made it; its lock is sets_lock for
- * membership (table of sets) and set->lock for the rest. A child of fork that
- * uses an inherited set gets a copy of its own (rebuild).
+ * membership (table of sets) and set->lock for the rest. What becomes of it in
+ * a child of fork is epoll_fork.c's.
  */
 #include "base/clock.h"
 #include "base/shm.h"
@@ -56,13 +56,18 @@ void tt_sock_epoll_created(int epfd)
 	s->ready_tail = &s->ready;
 	if (getrandom(&s->mark, sizeof(s->mark), 0) < 0)
 		s->mark = (uintptr_t)s * 0x9e3779b97f4a7c15ull;
-	tt_fdtab_lock();
-	tt_fd_set(epfd, TT_FD_EPOLL, s);
-	tt_fdtab_unlock();
 	tt_lock(&tt_sets_lock);
+	if (!tt_eset_fork_new(s)) {
+		tt_unlock(&tt_sets_lock);
+		free(s);
+		return;
+	}
 	s->next = tt_sets;
 	tt_sets = s;
 	tt_unlock(&tt_sets_lock);
+	tt_fdtab_lock();
+	tt_fd_set(epfd, TT_FD_EPOLL, s);
+	tt_fdtab_unlock();
 }
 
 /* A set without memory of what is in it must not take connections to the ring. */
@@ -74,8 +79,8 @@ struct tt_eset *tt_eset_of(int epfd)
 		return NULL;
 	struct tt_eset *s = tt_load_acquire(&sl->obj);
 
-	if (s && s->inherited)
-		tt_eset_rebuild(s, epfd);
+	if (s && tt_eset_forked(s))
+		tt_eset_settle_fork(s, epfd, false);
 	return s;
 }
 
@@ -266,7 +271,7 @@ int tt_eset_to_ring(struct tt_interest *i)
 	struct tt_eset *s = i->set;
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET,
 				 .data.ptr = i};
-	int err = open_inner(s);
+	int err = s->kernel ? -EXDEV : open_inner(s);
 
 	if (err < 0)
 		return err;
@@ -307,7 +312,7 @@ static uint32_t waiter_of(struct tt_eset *s, const struct tt_link *l)
 }
 
 /* tt_sets_lock and set->lock held. The kernel's registration is the caller's affair. */
-static void remove_interest(struct tt_interest *i)
+void tt_eset_remove(struct tt_interest *i)
 {
 	struct tt_eset *s = i->set;
 	struct tt_interest **at = &i->conn->interests;
@@ -351,7 +356,7 @@ void tt_eset_put(struct tt_eset *s, int fd)
 	tt_lock(&tt_sets_lock);
 	tt_lock(&s->lock);
 	while (s->all)
-		remove_interest(s->all);
+		tt_eset_remove(s->all);
 	for (struct tt_eset **at = &tt_sets; *at; at = &(*at)->next)
 		if (*at == s) {
 			*at = s->next;
@@ -391,7 +396,7 @@ void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last)
 		/* Out of I before i is freed: events of I carry its address. */
 		if (i->ring && !s->inherited)
 			tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
-		remove_interest(i);
+		tt_eset_remove(i);
 		tt_unlock(&s->lock);
 	}
 	tt_unlock(&tt_sets_lock);
@@ -403,7 +408,7 @@ void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last)
  */
 static void stir(struct tt_eset *s)
 {
-	if (s->inner < 0)
+	if (s->inner < 0 || s->kernel)
 		return;
 	if (s->sleepers)
 		tt_bell_ring(s->cq.owner, s->cq.bell.id);
@@ -493,6 +498,7 @@ static int ctl_ring(struct tt_eset *s, struct tt_interest *i, int op, const stru
 		if (!valid_exclusive(ev))
 			return -EINVAL;
 		i->parked = false;
+		i->changed = true;
 		i->events = ev->events;
 		i->data = ev->data;
 		i->off = false;
@@ -504,6 +510,7 @@ static int ctl_ring(struct tt_eset *s, struct tt_interest *i, int op, const stru
 	default:
 		tt_eset_unqueue(i);
 		i->parked = true;
+		i->changed = true;
 		if (s->watched)
 			stir(s);
 		return 0;
@@ -519,7 +526,7 @@ static int ctl_kernel(struct tt_eset *s, struct tt_interest *i, int op, int fd,
 		i->events = ev->events;
 		i->data = ev->data;
 	} else if (op == EPOLL_CTL_DEL && i) {
-		remove_interest(i);
+		tt_eset_remove(i);
 	}
 	return 0;
 }
@@ -541,7 +548,7 @@ static int ctl_add(struct tt_eset *s, struct tt_conn *c, int fd, struct epoll_ev
 	if (c->mode != TT_CONN_ATTACHED)
 		err = tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, ev) < 0 ? -errno : 0;
 	if (err < 0)
-		remove_interest(i);
+		tt_eset_remove(i);
 	return err;
 }
 
@@ -551,7 +558,11 @@ int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	struct tt_conn *c = s ? tt_fd_conn(fd) : NULL;
 	int err;
 
-	if (!c || c->mode == TT_CONN_FALLBACK || (op != EPOLL_CTL_DEL && !ev) ||
+	if (c && s->inherited && op == EPOLL_CTL_ADD && ev)
+		tt_eset_settle_fork(s, epfd, !tt_sock_listens(fd));
+	if (c && s->kernel && op == EPOLL_CTL_ADD)
+		tt_sock_stay_on_tcp(fd, TT_REASON_SHARED_SET);
+	if (!c || s->kernel || c->mode == TT_CONN_FALLBACK || (op != EPOLL_CTL_DEL && !ev) ||
 	    (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)) {
 		struct tt_slot *sl = tt_fd_slot(fd);
 

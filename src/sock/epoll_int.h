@@ -21,6 +21,7 @@ struct tt_interest {
 	bool parked;  /* deleted by the program, kept to be added again without the kernel */
 	bool queued;  /* on the ready list */
 	bool waiting; /* asked to hear of room */
+	bool changed; /* by us, since the last fork */
 	struct tt_interest *next_of_conn;
 	struct tt_interest *next_of_set, *prev_of_set;
 	struct tt_interest *next_ready;
@@ -48,17 +49,22 @@ struct tt_eset {
 	uint32_t touched;   /* tt_kernel_touched at that look */
 	struct tt_cq cq;
 	struct tt_eset_link *links;
-	bool inherited; /* by fork: to be rebuilt before use */
+	bool inherited;	  /* by fork: to be made this process's own, or all the kernel's, before use */
+	bool kernel;	  /* shared by processes that use it: nothing in it is on the ring */
+	uint32_t *shared; /* TT_SET_*, in memory of all processes that have the set by fork */
+	pid_t owner;	  /* whose queue, bell and I these are */
 	struct tt_interest *all;
 	struct tt_interest *ready, **ready_tail;
 	struct tt_eset *next;
 };
 
+enum { TT_SET_OWN, TT_SET_SHARED, TT_SET_CONVERTED }; /* the last: by its owner too */
+
 /* All sets of this process; sets_lock guards the list and who is in which set. */
 extern pthread_mutex_t tt_sets_lock;
 extern struct tt_eset *tt_sets;
 
-/* The set behind epfd, rebuilt when it came by fork; NULL: the kernel's alone. */
+/* The set behind epfd, NULL: the kernel's alone. What fork did to it is settled (epoll_fork.c). */
 struct tt_eset *tt_eset_of(int epfd);
 
 /* set->lock held for all of these. */
@@ -75,7 +81,19 @@ void tt_eset_refresh(struct tt_eset *s);
 /* Who waits from outside, or sleeps, finds E readable if and only if it is. */
 void tt_eset_settle(struct tt_eset *s);
 
-/* In the child of fork: gives the set an E, an I and a bell of its own. */
-void tt_eset_rebuild(struct tt_eset *s, int epfd);
+/* A set of this process begins: memory for its word. tt_sets_lock held. False: none. */
+bool tt_eset_fork_new(struct tt_eset *s);
+/* An inherited set is used, or one that a child uses too. No lock held. */
+void tt_eset_settle_fork(struct tt_eset *s, int epfd, bool connection);
+static inline bool tt_eset_forked(const struct tt_eset *s)
+{
+	return s->inherited || (tt_load_relaxed(s->shared) != TT_SET_OWN && !s->kernel);
+}
+/* Takes its leave of i. tt_sets_lock and set->lock held; the kernel's registration is the caller's. */
+void tt_eset_remove(struct tt_interest *i);
+/* Events of a set that is the kernel's alone: without ours. Returns how many are left. */
+int tt_eset_sift_shared(struct tt_eset *s, struct epoll_event *evs, int n);
+/* Connections in it that are on the ring still: those that are ready. */
+int tt_eset_collect_left(struct tt_eset *s, struct epoll_event *evs, int max);
 
 #endif

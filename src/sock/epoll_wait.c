@@ -204,7 +204,7 @@ static void refresh_others(struct tt_eset *self)
 {
 	tt_lock(&tt_sets_lock);
 	for (struct tt_eset *s = tt_sets; s; s = s->next) {
-		if (s == self || !s->watched || s->inner < 0 || s->inherited)
+		if (s == self || !s->watched || s->inner < 0 || s->inherited || s->kernel)
 			continue;
 		tt_lock(&s->lock);
 		tt_eset_refresh(s);
@@ -223,7 +223,7 @@ void tt_eset_watched(int fd)
 	if (!s->watched)
 		tt_fetch_add(&watched_sets, 1);
 	s->watched = true;
-	if (s->inner >= 0)
+	if (s->inner >= 0 && !s->kernel)
 		tt_eset_refresh(s);
 	tt_unlock(&s->lock);
 }
@@ -350,6 +350,23 @@ static bool news(struct tt_eset *s)
 	return any;
 }
 
+/* A set that processes share is the kernel's, but for what is left of us in it. */
+static int wait_shared(struct tt_eset *s, int epfd, struct epoll_event *evs, int max,
+		       int64_t deadline, const sigset_t *mask)
+{
+	for (;;) {
+		int n = s->all ? tt_eset_collect_left(s, evs, max) : 0;
+
+		if (n > 0)
+			return n;
+		n = kernel_wait(epfd, evs, max, time_left(deadline), mask);
+		int left = n > 0 ? tt_eset_sift_shared(s, evs, n) : n;
+
+		if (left != 0 || n == 0)
+			return left;
+	}
+}
+
 int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,
 		       const sigset_t *mask)
 {
@@ -360,10 +377,12 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 
 	if (tt_load_relaxed(&watched_sets))
 		refresh_others(s);
-	if (!s || max <= 0 || !s->all)
+	if (!s || max <= 0 || (!s->all && !s->kernel))
 		return kernel_wait(epfd, evs, max, timeout_ns, mask);
 	int64_t deadline = timeout_ns == INT64_MAX ? INT64_MAX : tt_now_ns() + timeout_ns;
 
+	if (s->kernel)
+		return wait_shared(s, epfd, evs, max, deadline, mask);
 	if (tt_load_relaxed(&s->rings)) {
 		tt_lock(&s->lock);
 		n = look(s, evs, max, timeout_ns == 0 || mask || kernel_due(s));
@@ -406,5 +425,10 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 			return n;
 		if (tt_signal_since(&mark))
 			return -EINTR;
+		if (tt_eset_forked(s)) {
+			tt_eset_settle_fork(s, epfd, false);
+			if (s->kernel)
+				return wait_shared(s, epfd, evs, max, deadline, mask);
+		}
 	}
 }

@@ -260,7 +260,8 @@ bool tt_sock_hand_over(bool all)
 		struct handed *h = &handed[i];
 		int pair[2];
 
-		if (tt_conn_ready(h->conn, h->fd) && tt_conn_downgrade(h->conn, h->fd))
+		if (tt_conn_ready(h->conn, h->fd) && tt_conn_downgrade(h->conn, h->fd, TT_REASON_HANDED_OVER,
+				  TT_DOWNGRADE_NS))
 			continue;
 		if (!tt_conn_ready(h->conn, h->fd) ||
 		    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -298,18 +299,26 @@ void tt_sock_hand_out(void)
 	tt_fd_each(TT_FD_CONN, replace);
 	for (int i = 0; i < nhanded; i++)
 		if (tt_conn_ready(handed[i].conn, handed[i].fd))
-			tt_conn_downgrade(handed[i].conn, handed[i].fd);
+			tt_conn_downgrade(handed[i].conn, handed[i].fd, TT_REASON_HANDED_OVER,
+				  TT_DOWNGRADE_NS);
 }
 
-void tt_sock_stay_on_tcp(int fd)
+void tt_sock_stay_on_tcp(int fd, enum tt_reason why)
 {
 	struct tt_conn *c = tt_fd_conn(fd);
 
-	if (!c || !c->e || c->mode == TT_CONN_FALLBACK)
+	if (!c || c->mode == TT_CONN_FALLBACK)
 		return;
-	if (tt_load_acquire(&c->e->grant) && tt_conn_ready(c, fd))
-		tt_conn_downgrade(c, fd);
-	else
-		tt_fetch_add(&c->e->rx_sleepers,
-			     1); /* one that never wakes keeps it from the ring */
+	if (!c->e) {
+		tt_fdtab_lock();
+		if (tt_fd_is(fd, c) && c->mode == TT_CONN_PLAIN)
+			tt_conn_fallback(c, fd, why);
+		tt_fdtab_unlock();
+		return;
+	}
+	if (!tt_load_acquire(&c->e->grant) || !tt_conn_ready(c, fd))
+		/* One that never wakes keeps it from the ring. */
+		tt_fetch_add(&c->e->rx_sleepers, 1);
+	else if (!tt_conn_downgrade(c, fd, why, TT_DOWNGRADE_NS) && c->mode == TT_CONN_ATTACHED)
+		tt_conn_want_kicks(c, true);
 }

@@ -80,7 +80,9 @@ bool tt_sock_hand_over(bool all);
 /* The same before such a program is spawned, when we go on with the connections too. */
 void tt_sock_hand_out(void);
 /* fd goes to somebody who is not of our side: it is kernel TCP from now on. */
-void tt_sock_stay_on_tcp(int fd);
+void tt_sock_stay_on_tcp(int fd, enum tt_reason why);
+/* Whether fd is a listening socket. */
+bool tt_sock_listens(int fd);
 
 /* ---- sandboxes (leave.c) ---- */
 

@@ -432,6 +432,69 @@ static void fork_adds_a(struct t *t)
 	end(t);
 }
 
+/* What a child changes of an entry that carried data before, too; and it may wait there itself. */
+static void fork_changes_a(struct t *t)
+{
+	int ep = epoll_create1(0);
+	char buf[8];
+	pid_t pid;
+
+	T(add(ep, t->fd, EPOLLIN, 1));
+	get_data(t);
+	wait_for(t, ep, 1000);
+	TD(buf, read(t->fd, buf, 1));
+	pid = fork();
+	if (pid == 0) {
+		struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT, .data.u64 = 7};
+
+		t->role = 'c';
+		T(epoll_ctl(ep, EPOLL_CTL_MOD, t->fd, &ev));
+		wait_for(t, ep, 1000);
+		_exit(0);
+	}
+	t_wait_child(t, pid);
+	wait_for(t, ep, 1000);
+	get_data(t);
+	wait_for(t, ep, 1000);
+	TD(buf, read(t->fd, buf, 8));
+	T(epoll_ctl(ep, EPOLL_CTL_DEL, t->fd, NULL));
+	T(epoll_ctl(ep, EPOLL_CTL_MOD, t->fd, &(struct epoll_event){0}));
+	wait_for(t, ep, 10);
+	end(t);
+}
+
+/* The parent sleeps in the set while the child puts into it what then becomes ready. */
+static void fork_wakes_a(struct t *t)
+{
+	int ep = epoll_create1(0), p[2];
+	char buf[8];
+	pid_t pid;
+
+	T(pipe(p));
+	T(add(ep, t->fd, EPOLLIN, 1));
+	get_data(t);
+	wait_for(t, ep, 1000);
+	TD(buf, read(t->fd, buf, 1));
+	pid = fork();
+	if (pid == 0) {
+		t_settle();
+		add(ep, p[0], EPOLLIN, 9);
+		epoll_ctl(ep, EPOLL_CTL_DEL, t->fd, NULL);
+		add(ep, t->fd, EPOLLIN, 5);
+		t_settle();
+		if (write(p[1], "x", 1) != 1)
+			_exit(1);
+		_exit(0);
+	}
+	wait_for(t, ep, 5000);
+	t_wait_child(t, pid);
+	TD(buf, read(p[0], buf, 8));
+	get_data(t);
+	wait_for(t, ep, 5000);
+	TD(buf, read(t->fd, buf, 8));
+	end(t);
+}
+
 struct waiting {
 	int ep;
 	int got;
@@ -602,6 +665,8 @@ const struct t_case t_epoll_more_cases[] = {
 	{"epoll.eintr", eintr_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.fork_set", fork_set_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.fork_adds", fork_adds_a, writer_b, T_NO_THREAD, NULL},
+	{"epoll.fork_changes", fork_changes_a, writer_b, T_NO_THREAD, NULL},
+	{"epoll.fork_wakes", fork_wakes_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.threads_oneshot", threads_oneshot_a, writer_b, 0, NULL},
 	{"epoll.threads_edge", threads_edge_a, writer_b, 0, NULL},
 	{"epoll.add_while_waiting", add_while_waiting_a, writer_b, 0, NULL},

@@ -301,6 +301,7 @@ void tt_sock_init(void)
 		tt_fd_mark_internal(c);
 		ctl = c;
 	}
+	tt_ctl_keep_path();
 	tt_membarrier_init();
 	tt_ticks_per_us();
 	tt_bell_set_fetch(fetch_bell);

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -308,9 +309,24 @@ void tt_sock_init(void)
 	tt_store_release(&tt_proc.mem, mem);
 }
 
+/*
+ * A child may become another user, who is not let in by the daemon but may use
+ * what it inherited. So the parent sees to it that there is a live connection.
+ */
+static void renew(void)
+{
+	struct pollfd p = {ctl, 0, 0};
+	int err = errno;
+
+	if (ctl < 0 || tt_sys.poll(&p, 1, 0) > 0)
+		reconnect();
+	errno = err;
+}
+
 void tt_proc_fork_prepare(void)
 {
 	tt_lock(&ctl_lock);
+	renew();
 	tt_lock(&links_lock);
 }
 

@@ -189,6 +189,14 @@ static struct gone take_out(int fd, bool before)
 	return g;
 }
 
+static void before_close(struct gone g, int fd)
+{
+	if (!g.conn || !g.last || g.kept)
+		return;
+	drop_kicks(g.conn, fd);
+	await_claim(g.conn, fd);
+}
+
 static void finish(struct gone g, int fd)
 {
 	if (g.conn)
@@ -212,10 +220,7 @@ int tt_sock_close(int fd)
 	struct gone g = take_out(fd, true);
 
 	tt_sock_touch();
-	if (g.conn && g.last && !g.kept) {
-		drop_kicks(g.conn, fd);
-		await_claim(g.conn, fd);
-	}
+	before_close(g, fd);
 	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
 
 	finish(g, fd);
@@ -235,8 +240,12 @@ int tt_sock_close_range(unsigned first, unsigned last, int flags)
 		unsigned end = first;
 
 		while (end <= last && end <= top && !tt_fd_is_internal((int)end)) {
-			if (tt_fd_slot((int)end) && tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN)
-				finish(take_out((int)end, true), (int)end);
+			if (tt_fd_slot((int)end) && tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN) {
+				struct gone g = take_out((int)end, true);
+
+				before_close(g, (int)end);
+				finish(g, (int)end);
+			}
 			end++;
 		}
 		if (end > top)

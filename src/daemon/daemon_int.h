@@ -100,6 +100,7 @@ struct tt_party {
 	uint32_t claims_top;  /* none at or above */
 	uint32_t since_reap;  /* claims since the last look for dead ones */
 	uint32_t exit_credit; /* see reap.c */
+	uint32_t since_sweep; /* exits since the last look at what is not claimed */
 	struct tt_dproc *procs;
 	uint32_t nbells;
 	uint32_t missed[TT_MISSED_BELLS]; /* to be rung before they were known; 0: none */
@@ -210,6 +211,8 @@ void tt_reap(struct tt_daemon *d, struct tt_party *p, uint64_t port);
 #define TT_CLAIMS_PER_REAP 1024u
 void tt_reap_sometimes(struct tt_daemon *d, struct tt_party *p, uint32_t min_claims);
 void tt_reap_after_exit(struct tt_daemon *d, struct tt_party *p);
+/* The same for what nobody claimed from this daemon. */
+void tt_sweep(struct tt_daemon *d, struct tt_party *p, uint64_t port);
 
 /* probe.c */
 enum tt_life {
@@ -225,6 +228,9 @@ void tt_probe(int netlink, struct tt_claim *const *claims, uint32_t n, enum tt_l
 int tt_report_status(struct tt_daemon *d);
 /* port 0: all connections; else those that have it at one of their ends. */
 int tt_report_ss(struct tt_daemon *d, uint64_t port);
+struct tt_tuple tt_entry_tuple(const struct tt_party *p, uint32_t entry);
+/* How many entries of its memory were ever used. */
+uint32_t tt_party_entries(const struct tt_party *p);
 void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile);
 
 #endif

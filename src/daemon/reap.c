@@ -10,6 +10,10 @@
  * for those, and only if there are any, the descriptors of all processes are
  * looked through.
  *
+ * What was never claimed is nobody's to release when several processes had it,
+ * nor is what was claimed from a daemon before this one: those entries are looked
+ * at in the same way, less often (tt_sweep).
+ *
  * No timers: this runs after claims, after exits and for reports, and the cost
  * of a run (about 2 us a claim) is kept in proportion to what happened since.
  */
@@ -26,6 +30,8 @@
 
 /* How many claims an exit pays for. */
 #define CLAIMS_PER_EXIT 64u
+/* Exits and closes between two looks at what was never claimed here. */
+#define EXITS_PER_SWEEP 256u
 
 struct suspects {
 	struct tt_claim **v; /* sorted by inode */
@@ -40,7 +46,8 @@ static void bury(struct tt_daemon *d, struct tt_claim *c)
 	if (tt_load_relaxed(&e->cookie) == c->cookie)
 		tt_store_release(&e->dead, c->generation + 1);
 	d->stats.reaped++;
-	tt_claim_release(d, c);
+	if (c->party->claims[c->entry] == c)
+		tt_claim_release(d, c);
 }
 
 static int by_inode(const void *a, const void *b)
@@ -120,11 +127,40 @@ static bool search_processes(struct tt_daemon *d, struct tt_party *p, struct sus
 	return complete;
 }
 
+/* Buries those of the n that are dead. v is overwritten. */
+static void judge(struct tt_daemon *d, struct tt_party *p, struct tt_claim **v, uint32_t n)
+{
+	enum tt_life *life = calloc(n, sizeof(*life));
+	uint32_t nsuspects = 0;
+
+	if (!life)
+		return;
+	tt_probe(d->netlink, v, n, life);
+	for (uint32_t i = 0; i < n; i++) {
+		if (life[i] == TT_LIFE_ORPHAN)
+			bury(d, v[i]);
+		else if (life[i] == TT_LIFE_ABSENT)
+			v[nsuspects++] = v[i];
+	}
+	free(life);
+	if (!nsuspects)
+		return;
+	struct suspects s = {v, nsuspects, nsuspects};
+
+	for (uint32_t i = 0; i < s.n; i++)
+		v[i]->seen = false;
+	qsort(v, nsuspects, sizeof(struct tt_claim *), by_inode);
+	bool judged = search_processes(d, p, &s);
+
+	for (uint32_t i = 0; judged && i < s.n; i++)
+		if (!v[i]->seen)
+			bury(d, v[i]);
+}
+
 void tt_reap(struct tt_daemon *d, struct tt_party *p, uint64_t port)
 {
-	uint32_t n = 0, nsuspects = 0;
+	uint32_t n = 0;
 	struct tt_claim **v;
-	enum tt_life *life;
 
 	if (!port) {
 		p->since_reap = 0;
@@ -133,34 +169,52 @@ void tt_reap(struct tt_daemon *d, struct tt_party *p, uint64_t port)
 	if (!p->nclaims)
 		return;
 	v = calloc(p->nclaims, sizeof(struct tt_claim *));
-	life = calloc(p->nclaims, sizeof(*life));
-	if (!v || !life)
-		goto out;
+	if (!v)
+		return;
 	for (uint32_t i = 0; i < p->claims_top && n < p->nclaims; i++)
 		if (p->claims[i] && tt_tuple_has_port(&p->claims[i]->tuple, port))
 			v[n++] = p->claims[i];
-	tt_probe(d->netlink, v, n, life);
-	for (uint32_t i = 0; i < n; i++) {
-		if (life[i] == TT_LIFE_ORPHAN)
-			bury(d, v[i]);
-		else if (life[i] == TT_LIFE_ABSENT)
-			v[nsuspects++] = v[i];
-	}
-	if (nsuspects) {
-		struct suspects s = {v, nsuspects, nsuspects};
-
-		for (uint32_t i = 0; i < s.n; i++)
-			v[i]->seen = false;
-		qsort(v, nsuspects, sizeof(struct tt_claim *), by_inode);
-		bool judged = search_processes(d, p, &s);
-
-		for (uint32_t i = 0; judged && i < s.n; i++)
-			if (!v[i]->seen)
-				bury(d, v[i]);
-	}
-out:
+	if (n)
+		judge(d, p, v, n);
 	free(v);
-	free(life);
+}
+
+/* Reads an entry that is no claim's as if it were. False: free, dead, or being made. */
+static bool read_entry(struct tt_party *p, uint32_t idx, struct tt_claim *ret)
+{
+	const struct tt_entry *e = &p->mem->entries[idx];
+
+	if (p->claims[idx] || tt_load_acquire(&e->state) != TT_ENTRY_USED)
+		return false;
+	*ret = (struct tt_claim){.party = p,
+				 .entry = idx,
+				 .inode = tt_load_acquire(&e->inode),
+				 .cookie = tt_load_relaxed(&e->cookie),
+				 .generation = tt_load_relaxed(&e->generation)};
+	ret->tuple = tt_entry_tuple(p, idx);
+	return ret->inode && ret->cookie && tt_load_relaxed(&e->dead) != ret->generation + 1;
+}
+
+void tt_sweep(struct tt_daemon *d, struct tt_party *p, uint64_t port)
+{
+	uint32_t used = tt_party_entries(p), n = 0;
+
+	if (!port)
+		p->since_sweep = 0;
+	if (!used)
+		return;
+	struct tt_claim *all = calloc(used, sizeof(*all));
+	struct tt_claim **v = calloc(used, sizeof(struct tt_claim *));
+
+	for (uint32_t i = 0; all && v && i < used; i++)
+		if (read_entry(p, i, &all[n]) && tt_tuple_has_port(&all[n].tuple, port)) {
+			v[n] = &all[n];
+			n++;
+		}
+	if (n)
+		judge(d, p, v, n);
+	free(v);
+	free(all);
 }
 
 void tt_reap_sometimes(struct tt_daemon *d, struct tt_party *p, uint32_t min_claims)
@@ -174,4 +228,6 @@ void tt_reap_after_exit(struct tt_daemon *d, struct tt_party *p)
 	p->exit_credit += CLAIMS_PER_EXIT;
 	if (p->exit_credit >= p->nclaims)
 		tt_reap(d, p, 0);
+	if (++p->since_sweep >= EXITS_PER_SWEEP && p->since_sweep >= tt_party_entries(p) / 4)
+		tt_sweep(d, p, 0);
 }

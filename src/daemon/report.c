@@ -120,7 +120,7 @@ static struct tt_addr copy_addr(const struct sockaddr_storage_small *hostile)
 	return a;
 }
 
-static struct tt_tuple tuple_of(struct tt_party *p, uint32_t entry)
+struct tt_tuple tt_entry_tuple(const struct tt_party *p, uint32_t entry)
 {
 	const struct tt_entry *e = &p->mem->entries[entry];
 
@@ -288,7 +288,7 @@ static void write_connection(struct tt_json *j, const struct tt_party *p, uint32
 	tt_json_close(j, '}');
 }
 
-static uint32_t used_entries(const struct tt_party *p)
+uint32_t tt_party_entries(const struct tt_party *p)
 {
 	uint32_t used = tt_load_acquire(&p->mem->used);
 
@@ -302,10 +302,10 @@ static void write_connections(struct tt_daemon *d, struct tt_json *j, uint64_t p
 
 	tt_json_open(j, "connections", '[');
 	for (struct tt_party *p = d->parties; p; p = p->next) {
-		for (uint32_t i = 0, used = used_entries(p); i < used; i++) {
+		for (uint32_t i = 0, used = tt_party_entries(p); i < used; i++) {
 			if (!is_listed(&p->mem->entries[i]))
 				continue;
-			struct tt_tuple t = tuple_of(p, i);
+			struct tt_tuple t = tt_entry_tuple(p, i);
 
 			if (!tt_tuple_has_port(&t, port))
 				continue;
@@ -352,8 +352,10 @@ int tt_report_ss(struct tt_daemon *d, uint64_t port)
 	struct tt_side_totals t;
 	int fd;
 
-	for (struct tt_party *p = d->parties; p; p = p->next)
+	for (struct tt_party *p = d->parties; p; p = p->next) {
 		tt_reap(d, p, port);
+		tt_sweep(d, p, port);
+	}
 	t = all_totals(d);
 	tt_json_init(&j);
 	tt_json_open(&j, NULL, '{');

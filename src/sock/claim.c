@@ -19,6 +19,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 /*
  * A connection is claimed when it has cost about what the ring costs to have
@@ -84,6 +85,13 @@ static bool same_machine(const struct tt_entry *e)
 	       memcmp(e->local.addr, e->remote.addr, sizeof(e->local.addr)) == 0;
 }
 
+static uint64_t inode_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
 static int entry_of(struct tt_conn *c, int fd)
 {
 	struct sockaddr_storage ss;
@@ -108,9 +116,11 @@ static int entry_of(struct tt_conn *c, int fd)
 		if (getpeername(fd, (struct sockaddr *)&ss, &len) == 0)
 			fill_address(&e->remote, &ss);
 		read_file_state(e, fd);
+		tt_store_release(&e->inode, inode_of(fd));
 		tt_count(&tt_proc.mem->totals.connections, 1);
 	}
 	c->mem = tt_proc.mem;
+	c->generation = e->generation;
 	tt_store_release(&c->e, e);
 	return 0;
 }

@@ -173,7 +173,7 @@ static void release_entry(struct tt_conn *c)
 {
 	struct tt_entry *e = c->e;
 	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_RELEASE, tt_load_relaxed(&c->mem->id),
-					 tt_side_entry_index(c->mem, e), e->generation, e->cookie);
+					 tt_side_entry_index(c->mem, e), c->generation, e->cookie);
 
 	if (e->claimed)
 		tt_proc_send(&m, -1);
@@ -185,7 +185,19 @@ static void release_entry(struct tt_conn *c)
 	}
 	if (c->mode == TT_CONN_CLAIMED && !e->tx_tcp_bytes && !e->rx_tcp_bytes && !c->local_bytes)
 		tt_count(&c->mem->totals.empty, 1);
-	tt_side_entry_put(c->mem, e, e->generation);
+	tt_side_entry_put(c->mem, e, c->generation);
+}
+
+/*
+ * Once the descriptor is closed, which may be long ago and behind our back, the
+ * daemon may find the socket gone, and the entry be another connection's.
+ */
+static bool entry_is_ours(const struct tt_conn *c)
+{
+	const struct tt_entry *e = c->e;
+
+	return e && tt_load_acquire(&e->generation) == c->generation &&
+	       tt_load_acquire(&e->dead) != c->generation + 1;
 }
 
 void tt_conn_put(struct tt_conn *c, int fd, bool last)
@@ -194,7 +206,7 @@ void tt_conn_put(struct tt_conn *c, int fd, bool last)
 	if (!last)
 		return;
 	tt_conn_hint(c);
-	if (c->e) {
+	if (entry_is_ours(c)) {
 		/* Whoever still is inside a short call on it finishes first. */
 		if (tt_conn_lock_tx(c) == 0)
 			tt_conn_unlock_tx(c);
@@ -206,7 +218,7 @@ void tt_conn_put(struct tt_conn *c, int fd, bool last)
 		if (!tt_load_relaxed(&c->e->shared) && tt_load_acquire(&c->pins) == 1 &&
 		    !c->stand_in)
 			release_entry(c);
-		else if (c->e->claimed)
+		else
 			tell_left(c->mem);
 	}
 	tt_conn_unpin(c);
@@ -298,6 +310,7 @@ struct tt_conn *tt_fd_conn_slow(int fd)
 			c->refs = 1;
 			c->e = e;
 			c->mem = mem;
+			c->generation = e ? e->generation : 0;
 			if (e)
 				c->mode = TT_CONN_CLAIMED;
 			if (e && !e->claimed && e->reason) {

@@ -41,6 +41,7 @@ struct tt_conn {
 	struct tt_stream st;	 /* valid when ATTACHED */
 	uint64_t checked;	 /* ticks: when the shadow was last asked */
 	struct tt_side_mem *mem; /* whose entry it is */
+	uint32_t generation;	 /* of the entry when it became ours */
 	int fd;			 /* one of the descriptors that lead here */
 	uint32_t refs;		 /* slots of the table */
 	uint32_t pins;		 /* threads that use it outside any lock */

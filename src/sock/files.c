@@ -78,19 +78,55 @@ static void drop_kicks(struct tt_conn *c, int fd)
 
 /*
  * A claim carries a copy of the descriptor to the daemon. While it is under way
- * our close would not be the last, and the peer would hear of it late.
+ * our close is not the kernel's last, and the peer would not hear of it. So the
+ * daemon is given a moment; after that we do by hand what the last close does:
+ * a daemon that is stopped, or starved, holds up nobody.
  */
 #define CLAIM_WAIT_NS (5 * 1000000LL)
-static void await_claim(const struct tt_conn *c)
+/* For so long nobody waits again for a daemon that was late. */
+#define CLAIM_LATE_NS (100 * 1000000LL)
+
+static bool claim_seen(const struct tt_entry *e)
 {
+	return tt_load_acquire(&e->seen) == e->generation + 1;
+}
+
+static void close_by_hand(int fd)
+{
+	static const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	struct linger l = {0};
+	socklen_t len = sizeof(l);
+	int unread = 0;
+	bool reset = (tt_sys.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &len) == 0 && l.l_onoff &&
+		      l.l_linger == 0) ||
+		     (tt_sys.ioctl(fd, FIONREAD, &unread) == 0 && unread > 0);
+
+	if (reset)
+		tt_sys.connect(fd, &nobody, sizeof(nobody));
+	else
+		tt_sys.shutdown(fd, SHUT_RDWR);
+}
+
+/* Before the last descriptor that this process has of a connection goes. */
+static void await_claim(const struct tt_conn *c, int fd)
+{
+	static int64_t late_ns;
 	const struct tt_entry *e = c->e;
 
-	if (!e || !tt_load_acquire(&e->claimed) || tt_load_acquire(&e->seen) == e->generation + 1)
+	if (!e || !tt_load_acquire(&e->claimed) || claim_seen(e))
 		return;
-	int64_t deadline = tt_now_ns() + CLAIM_WAIT_NS;
+	int64_t now = tt_now_ns(), deadline = now + CLAIM_WAIT_NS, late = tt_load_relaxed(&late_ns);
 
-	while (tt_load_acquire(&e->seen) != e->generation + 1 && tt_now_ns() < deadline)
-		usleep(10);
+	if (!late || now - late > CLAIM_LATE_NS) {
+		while (!claim_seen(e) && tt_now_ns() < deadline)
+			usleep(10);
+		if (claim_seen(e))
+			return;
+		tt_store_relaxed(&late_ns, tt_now_ns());
+	}
+	/* What another process may hold goes on. */
+	if (!tt_load_relaxed(&e->shared))
+		close_by_hand(fd);
 }
 
 /* Takes fd out of the table; before it is closed, or when it is gone already. Table lock held. */
@@ -153,6 +189,14 @@ static struct gone take_out(int fd, bool before)
 	return g;
 }
 
+static void before_close(struct gone g, int fd)
+{
+	if (!g.conn || !g.last || g.kept)
+		return;
+	drop_kicks(g.conn, fd);
+	await_claim(g.conn, fd);
+}
+
 static void finish(struct gone g, int fd)
 {
 	if (g.conn)
@@ -176,10 +220,7 @@ int tt_sock_close(int fd)
 	struct gone g = take_out(fd, true);
 
 	tt_sock_touch();
-	if (g.conn && g.last && !g.kept) {
-		drop_kicks(g.conn, fd);
-		await_claim(g.conn);
-	}
+	before_close(g, fd);
 	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
 
 	finish(g, fd);
@@ -199,8 +240,12 @@ int tt_sock_close_range(unsigned first, unsigned last, int flags)
 		unsigned end = first;
 
 		while (end <= last && end <= top && !tt_fd_is_internal((int)end)) {
-			if (tt_fd_slot((int)end) && tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN)
-				finish(take_out((int)end, true), (int)end);
+			if (tt_fd_slot((int)end) && tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN) {
+				struct gone g = take_out((int)end, true);
+
+				before_close(g, (int)end);
+				finish(g, (int)end);
+			}
 			end++;
 		}
 		if (end > top)
@@ -381,6 +426,7 @@ static void end_conn(int fd, void *obj)
 {
 	struct tt_conn *c = obj;
 
+	await_claim(c, fd);
 	if (!c->used)
 		return;
 	drop_kicks(c, fd);

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -301,15 +302,31 @@ void tt_sock_init(void)
 		tt_fd_mark_internal(c);
 		ctl = c;
 	}
+	tt_ctl_keep_path();
 	tt_membarrier_init();
 	tt_ticks_per_us();
 	tt_bell_set_fetch(fetch_bell);
 	tt_store_release(&tt_proc.mem, mem);
 }
 
+/*
+ * A child may become another user, who is not let in by the daemon but may use
+ * what it inherited. So the parent sees to it that there is a live connection.
+ */
+static void renew(void)
+{
+	struct pollfd p = {ctl, 0, 0};
+	int err = errno;
+
+	if (ctl < 0 || tt_sys.poll(&p, 1, 0) > 0)
+		reconnect();
+	errno = err;
+}
+
 void tt_proc_fork_prepare(void)
 {
 	tt_lock(&ctl_lock);
+	renew();
 	tt_lock(&links_lock);
 }
 

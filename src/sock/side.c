@@ -124,31 +124,49 @@ static void unlink_entry(struct tt_side_mem *m, struct tt_entry *e)
 	tt_store_release(&m->free_list, idx);
 }
 
-/* The daemon marks entries whose socket is gone; they are taken back when room is wanted. */
-static void reap_dead(struct tt_side_mem *m)
+/* The daemon marks entries whose socket is gone. Returns how many were taken back. */
+static uint32_t reap_dead(struct tt_side_mem *m)
 {
+	uint32_t n = 0;
+
 	for (uint32_t i = 0; i < m->used; i++) {
 		struct tt_entry *e = &m->entries[i];
 
 		if (e->state == TT_ENTRY_USED && tt_load_acquire(&e->dead) &&
-		    tt_load_relaxed(&e->dead) == e->generation + 1)
+		    tt_load_relaxed(&e->dead) == e->generation + 1) {
 			unlink_entry(m, e);
+			n++;
+		}
 	}
+	return n;
+}
+
+/*
+ * Looks for the dead before the table doubles. When that brings little the
+ * table grows all the same, so that not every allocation looks.
+ */
+static bool may_grow(struct tt_side_mem *m)
+{
+	if (m->used == TT_SIDE_ENTRIES) {
+		reap_dead(m);
+		return false;
+	}
+	bool doubles = m->used >= 64 && !(m->used & (m->used - 1));
+
+	return !doubles || reap_dead(m) < m->used / 8;
 }
 
 static struct tt_entry *take_free(struct tt_side_mem *m)
 {
-	if (!m->free_list && m->used == TT_SIDE_ENTRIES)
-		reap_dead(m);
+	if (!m->free_list && may_grow(m))
+		return &m->entries[m->used++];
 	if (m->free_list) {
 		struct tt_entry *e = &m->entries[m->free_list - 1];
 
 		m->free_list = e->next;
 		return e;
 	}
-	if (m->used == TT_SIDE_ENTRIES)
-		return NULL;
-	return &m->entries[m->used++];
+	return NULL;
 }
 
 static void init_entry(struct tt_entry *e, uint64_t cookie)

@@ -16,7 +16,7 @@
  *
  * `grant` is the daemon's word: written once per claim, when both ends of the
  * connection have claimed. `dead` is too: the daemon saw that the kernel knows
- * the socket no more; the next allocation takes the entry back.
+ * the socket no more; an allocation takes the entry back before the table grows.
  */
 #ifndef TT_SOCK_SIDE_H
 #define TT_SOCK_SIDE_H
@@ -102,6 +102,7 @@ struct tt_entry {
 	uint32_t sndbuf, rcvbuf;	  /* 0: nobody set them */
 	uint32_t cork;			  /* TCP_CORK; the shadow's too, while we send by TCP */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
+	uint64_t inode;			  /* of the shadow; 0: the entry is being made */
 
 	_Alignas(TT_CACHE_LINE) struct sockaddr_storage_small {
 		uint16_t family, port; /* host order */

@@ -182,6 +182,33 @@ static void test_collisions(void **state)
 	drop_side(m);
 }
 
+static void test_dead_before_growth(void **state)
+{
+	struct tt_side_mem *m = make_side();
+	struct census c;
+
+	for (uint64_t i = 1; i <= 128; i++)
+		assert_non_null(get(m, i, true, true));
+	/* Few are dead: the table grows, and what was taken back is used next. */
+	get(m, 5, false, false)->dead = get(m, 5, false, false)->generation + 1;
+	assert_non_null(get(m, 129, true, true));
+	assert_int_equal(m->used, 129);
+	assert_null(get(m, 5, false, false));
+	assert_non_null(get(m, 130, true, true));
+	assert_int_equal(m->used, 129);
+
+	/* A thousand that come and go, found dead by and by: it does not grow further. */
+	for (uint64_t i = 131; i <= 1000; i++) {
+		struct tt_entry *e = get(m, i, true, true);
+
+		e->dead = e->generation + 1;
+	}
+	assert_in_range(m->used, 130, 256);
+	assert_int_equal(take_census(m, &c), 0);
+	assert_int_equal(c.lost, 0);
+	drop_side(m);
+}
+
 static void test_full_table(void **state)
 {
 	struct tt_side_mem *m = make_side();
@@ -367,9 +394,10 @@ static void test_killed_at_random(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_create_and_map), cmocka_unit_test(test_get_and_put),
-		cmocka_unit_test(test_collisions),     cmocka_unit_test(test_full_table),
-		cmocka_unit_test(test_holder_dies),    cmocka_unit_test(test_killed_at_random),
+		cmocka_unit_test(test_create_and_map),	 cmocka_unit_test(test_get_and_put),
+		cmocka_unit_test(test_collisions),	 cmocka_unit_test(test_dead_before_growth),
+		cmocka_unit_test(test_full_table),	 cmocka_unit_test(test_holder_dies),
+		cmocka_unit_test(test_killed_at_random),
 	};
 
 	if (argc > 1)

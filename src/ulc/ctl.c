@@ -56,10 +56,30 @@ int tt_ctl_path(char *ret_path, size_t bytes, bool create)
 	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
 }
 
+static char kept_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+
+void tt_ctl_keep_path(void)
+{
+	if (tt_ctl_path(kept_path, sizeof(kept_path), false) < 0)
+		kept_path[0] = '\0';
+}
+
+static int find_path(char *ret_path, size_t bytes)
+{
+	char dir[sizeof(kept_path)];
+
+	if (!kept_path[0])
+		return tt_ctl_path(ret_path, bytes, false);
+	strcpy(dir, kept_path);
+	*strrchr(dir, '/') = '\0';
+	strcpy(ret_path, kept_path);
+	return check_dir(dir, false);
+}
+
 int tt_ctl_connect(void)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	int err = tt_ctl_path(sa.sun_path, sizeof(sa.sun_path), false);
+	int err = find_path(sa.sun_path, sizeof(sa.sun_path));
 
 	if (err < 0)
 		return err;

@@ -50,6 +50,9 @@ struct tt_ctl_msg {
  */
 int tt_ctl_path(char *ret_path, size_t bytes, bool create);
 
+/* From now on connections go where they would go now: programs clear their environment. */
+void tt_ctl_keep_path(void);
+
 /* Connects; returns a close-on-exec descriptor or a negative errno. */
 int tt_ctl_connect(void);
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What churn_test is made of."""

@@ -396,6 +396,9 @@ void tt_eset_conn_closed(struct tt_conn *c, int fd, bool last)
 		/* Out of I before i is freed: events of I carry its address. */
 		if (i->ring && !s->inherited)
 			tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
+		/* A claim under way holds the file, and with it what the program registered. */
+		else if (!i->ring && i->fd == fd && c->e && tt_load_acquire(&c->e->claimed))
+			tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, fd, NULL);
 		tt_eset_remove(i);
 		tt_unlock(&s->lock);
 	}

@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #define TT_SIDE_MAGIC 0x6564697374747574ull /* "tuttside" */
-#define TT_SIDE_VERSION 3u
+#define TT_SIDE_VERSION 4u
 #define TT_SIDE_ENTRIES 65536u
 #define TT_SIDE_BUCKETS 32768u
 

@@ -63,6 +63,7 @@ enum {
 	OPT_CPU,
 	OPT_PEER_CPU,
 	OPT_CONNECTIONS,
+	OPT_THREADS,
 	OPT_PEER_PID,
 	OPT_START_AT,
 	OPT_TIMEOUT,
@@ -83,6 +84,7 @@ static const struct option options[] = {
 	{"cpu", required_argument, NULL, OPT_CPU},
 	{"peer-cpu", required_argument, NULL, OPT_PEER_CPU},
 	{"connections", required_argument, NULL, OPT_CONNECTIONS},
+	{"threads", required_argument, NULL, OPT_THREADS},
 	{"peer-pid", required_argument, NULL, OPT_PEER_PID},
 	{"start-at-ns", required_argument, NULL, OPT_START_AT},
 	{"timeout", required_argument, NULL, OPT_TIMEOUT},
@@ -140,6 +142,7 @@ static void parse_one(struct tb_opts *o, int opt, const char *arg, const char *u
 	case OPT_CPU: o->cpu = (int)parse_number(arg, CPU_SETSIZE - 1); break;
 	case OPT_PEER_CPU: o->peer_cpu = (int)parse_number(arg, CPU_SETSIZE - 1); break;
 	case OPT_CONNECTIONS: o->connections = (int)parse_number(arg, 1000000); break;
+	case OPT_THREADS: o->threads = (int)parse_number(arg, 1000); break;
 	case OPT_PEER_PID: o->peer_pid = (int)parse_number(arg, INT_MAX); break;
 	case OPT_START_AT: o->start_at_ns = parse_number(arg, UINT64_MAX); break;
 	case OPT_TIMEOUT: o->timeout_s = (int)parse_number(arg, 86400); break;

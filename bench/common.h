@@ -32,6 +32,7 @@ struct tb_opts {
 	int cpu; /* -1: wherever the scheduler likes */
 	int peer_cpu;
 	int connections;
+	int threads;
 	int peer_pid;
 	uint64_t start_at_ns; /* CLOCK_MONOTONIC; 0: at once */
 	int timeout_s;

@@ -175,24 +175,6 @@ EXPORT int ioctl(int fd, unsigned long req, ...)
 }
 
 /* A filter that was written without us in mind. Those who only ask pass no filter. */
-EXPORT int prctl(int option, ...)
-{
-	static int (*next)(int, ...);
-	va_list ap;
-	unsigned long a[4];
-
-	enter();
-	va_start(ap, option);
-	for (int i = 0; i < 4; i++)
-		a[i] = va_arg(ap, unsigned long);
-	va_end(ap);
-	if (!next)
-		tt_next("prctl", &next);
-	if (option == PR_SET_SECCOMP && (a[0] == SECCOMP_MODE_STRICT || a[1]))
-		tt_sock_leave();
-	return next(option, a[0], a[1], a[2], a[3]);
-}
-
 EXPORT int getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
 	enter();

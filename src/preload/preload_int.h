@@ -84,8 +84,7 @@ static inline void raw_done(struct tt_conn *c, int fd, bool raw, ssize_t n, bool
 	int err = errno;
 
 	if (n > 0) {
-		tt_count(&c->local_bytes, (uint64_t)n);
-		tt_count(&c->ops, 1);
+		tt_conn_count_raw(c, (size_t)n, sent);
 		tt_count(sent ? &tt_proc.mem->totals.shadow_tx_bytes
 			      : &tt_proc.mem->totals.shadow_rx_bytes,
 			 (uint64_t)n);

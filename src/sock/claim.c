@@ -20,9 +20,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* A connection is claimed when it has carried this much: short ones stay on TCP. */
-#define CLAIM_OPS 3u
-#define CLAIM_BYTES (16u << 10)
+/*
+ * A connection is claimed when it has cost about what the ring costs to have
+ * (some ten messages, or the copies of this much): short ones stay on TCP.
+ */
+#define CLAIM_TURNS 8u
+#define CLAIM_MESSAGES 32u
+#define CLAIM_BYTES (64u << 10)
 
 /* ---- claiming ---- */
 
@@ -242,7 +246,8 @@ static bool worth_it(struct tt_conn *c, size_t more)
 	if (c->e)
 		bytes +=
 			tt_load_relaxed(&c->e->tx_tcp_bytes) + tt_load_relaxed(&c->e->rx_tcp_bytes);
-	return tt_load_relaxed(&c->ops) >= CLAIM_OPS || bytes >= CLAIM_BYTES;
+	return tt_load_relaxed(&c->turns) >= CLAIM_TURNS ||
+	       tt_load_relaxed(&c->messages) >= CLAIM_MESSAGES || bytes >= CLAIM_BYTES;
 }
 
 bool tt_conn_progress(struct tt_conn *c, int fd, size_t more)
@@ -276,10 +281,8 @@ bool tt_conn_ready_slow(struct tt_conn *c, int fd)
 
 	if (tt_load_acquire(&c->mode) != TT_CONN_CLAIMED)
 		return false;
-	if (!tt_load_relaxed(&e->claimed)) {
-		tt_count(&c->ops, 1);
+	if (!tt_load_relaxed(&e->claimed))
 		tt_conn_progress(c, fd, 0);
-	}
 	return tt_load_acquire(&e->grant) && tt_conn_attach(c, fd);
 }
 
@@ -341,7 +344,8 @@ static bool attach_locked(struct tt_conn *c, uint64_t grant, struct tt_link **re
 /* What happened to the socket before the ring was there to know of it. */
 static void take_over_state(struct tt_conn *c, int fd)
 {
-	int state = tt_conn_tcp_state(fd), fl = tt_sys.fcntl(fd, F_GETFL);
+	int state = tt_conn_tcp_state(fd), fl = tt_sys.fcntl(fd, F_GETFL), cork = 0;
+	socklen_t len = sizeof(cork);
 
 	if (state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_CLOSING ||
 	    state == TCP_LAST_ACK || state == TCP_TIME_WAIT) {
@@ -350,6 +354,8 @@ static void take_over_state(struct tt_conn *c, int fd)
 	}
 	if (fl >= 0 && (fl & O_ASYNC))
 		tt_conn_want_kicks(c, true);
+	if (tt_sys.getsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, &len) == 0 && cork)
+		tt_store_relaxed(&c->e->cork, 1u);
 	tt_conn_take_buffer_sizes(c, fd);
 }
 

@@ -8,7 +8,7 @@
  * loaded one and was overtaken by a close may still lock it, sees under the
  * lock that the table no longer leads there, and starts again.
  *
- *   PLAIN ---a few messages, or fork---> CLAIMED ---granted---> ATTACHED
+ *   PLAIN ---a few turns, or fork---> CLAIMED ---granted---> ATTACHED
  *     |                                     |
  *     +--------------cannot be--------------+--> FALLBACK, for a recorded reason
  *
@@ -46,7 +46,9 @@ struct tt_conn {
 	uint32_t pins;		 /* threads that use it outside any lock */
 	uint32_t used;		 /* this process has moved bytes on it */
 	uint32_t raw;		 /* threads inside kernel calls while PLAIN */
-	uint32_t ops;		 /* calls that moved bytes while PLAIN */
+	uint32_t turns;		 /* before the claim, by tt_conn_count_turn() */
+	uint32_t last_way;	 /* 1: sent, 2: received */
+	uint32_t messages;
 	uint32_t reason;
 	uint32_t connected;
 	uint32_t waited_us;	       /* its sends have waited for the ring, all together */
@@ -196,6 +198,40 @@ static inline bool tt_conn_ready(struct tt_conn *c, int fd)
 /* A call that goes to the kernel as it is begins and ends. False: no longer PLAIN. */
 bool tt_conn_raw_begin(struct tt_conn *c);
 void tt_conn_raw_end(struct tt_conn *c);
+/*
+ * What is counted before the claim, beside bytes: how often the connection has
+ * changed its direction, and its messages. A line that is read byte by byte is
+ * none, and an answer may be sent in pieces; so turns count for more.
+ */
+static inline void tt_conn_count_turn(struct tt_conn *c, size_t n, bool sent)
+{
+	uint32_t way = sent ? 1 : 2;
+
+	if (tt_load_relaxed(&c->last_way) != way) {
+		tt_store_relaxed(&c->last_way, way);
+		tt_count(&c->turns, 1);
+	}
+	if (n >= 16)
+		tt_count(&c->messages, 1);
+}
+
+/* A call that goes to the kernel as it is has moved n bytes. */
+static inline void tt_conn_count_raw(struct tt_conn *c, size_t n, bool sent)
+{
+	tt_count(&c->local_bytes, (uint64_t)n);
+	tt_conn_count_turn(c, n, sent);
+}
+
+/* A call of a managed connection has moved n bytes by TCP. */
+static inline void tt_conn_count_tcp(struct tt_conn *c, size_t n, bool sent)
+{
+	struct tt_side_totals *t = &c->mem->totals;
+
+	tt_count(sent ? &c->e->tx_tcp_bytes : &c->e->rx_tcp_bytes, (uint64_t)n);
+	tt_count(sent ? &t->shadow_tx_bytes : &t->shadow_rx_bytes, (uint64_t)n);
+	if (n && !tt_load_relaxed(&c->e->claimed))
+		tt_conn_count_turn(c, n, sent);
+}
 
 /* SO_COOKIE; 0 when fd is no socket. */
 uint64_t tt_conn_cookie(int fd);
@@ -205,6 +241,8 @@ int tt_conn_tcp_state(int fd);
 void tt_conn_check_shadow(struct tt_conn *c, int fd);
 /* Drops kick bytes that wait on the shadow. rx_lock held. */
 void tt_conn_drop_kicks(struct tt_conn *c, int fd);
+/* If the program has set TCP_CORK, the shadow has it or not. tx_lock held. */
+void tt_conn_cork_shadow(struct tt_conn *c, int fd, bool on);
 /* SO_SNDBUF and SO_RCVBUF, if somebody set them, bound what lies unread on the ring too. */
 void tt_conn_take_buffer_sizes(struct tt_conn *c, int fd);
 /* Whether a sender may expect progress by the ring. tx_lock held. */

@@ -318,115 +318,6 @@ void tt_sock_shared(int fd)
 	tt_fdtab_unlock();
 }
 
-/* ---- options ---- */
-
-static int64_t timeval_ns(const void *val, socklen_t len)
-{
-	struct timeval tv = {0};
-
-	if (len >= sizeof(tv))
-		memcpy(&tv, val, sizeof(tv));
-	return tv.tv_sec * TT_NS_PER_SEC + tv.tv_usec * 1000LL;
-}
-
-int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t len)
-{
-	struct tt_conn *c = tt_fd_conn(fd);
-
-	if (c && level == IPPROTO_TCP && name == TCP_ULP && c->mode == TT_CONN_ATTACHED)
-		return -ENOENT; /* as a kernel without that protocol */
-	if (c && level == SOL_SOCKET && name == SO_ZEROCOPY && c->mode == TT_CONN_ATTACHED)
-		return -EOPNOTSUPP;
-	int ret = tt_sys.setsockopt(fd, level, name, val, len) < 0 ? -errno : 0;
-
-	if (ret < 0 || !c || !c->e || level != SOL_SOCKET)
-		return ret;
-	if ((name == SO_SNDBUF || name == SO_RCVBUF || name == SO_SNDBUFFORCE ||
-	     name == SO_RCVBUFFORCE) &&
-	    c->mode == TT_CONN_ATTACHED)
-		tt_conn_take_buffer_sizes(c, fd);
-	if (name == SO_RCVTIMEO)
-		c->e->rcvtimeo_ns = timeval_ns(val, len);
-	else if (name == SO_SNDTIMEO)
-		c->e->sndtimeo_ns = timeval_ns(val, len);
-	else if (name == SO_RCVLOWAT && len >= sizeof(int))
-		c->e->rcvlowat = *(const int *)val > 1 ? (uint32_t) * (const int *)val : 0;
-	return ret;
-}
-
-int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len)
-{
-	struct tt_conn *c = tt_fd_conn(fd);
-	uint32_t pending = TT_RESET_PENDING;
-
-	if (c && c->mode == TT_CONN_ATTACHED && level == SOL_SOCKET && name == SO_ERROR &&
-	    *len >= sizeof(int) && tt_cas(&c->e->reset, &pending, TT_RESET_TOLD)) {
-		*(int *)val = tt_conn_reset_error(c);
-		*len = sizeof(int);
-		return 0;
-	}
-	return tt_sys.getsockopt(fd, level, name, val, len) < 0 ? -errno : 0;
-}
-
-bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret)
-{
-	struct tt_conn *c = tt_fd_conn(fd);
-	uint64_t n = 0;
-	int in_kernel = 0;
-
-	if (!c)
-		return false;
-	if (req == FIONBIO) {
-		*ret = tt_sys.ioctl(fd, req, arg) < 0 ? -errno : 0;
-		if (*ret == 0)
-			tt_sock_set_nonblock(fd, *(int *)arg != 0);
-		return true;
-	}
-	if (c->mode != TT_CONN_ATTACHED)
-		return false;
-	if (req == SIOCATMARK) {
-		/* What is in the ring lies before anything urgent. */
-		if (c->e->rx_route != TT_ROUTE_RING ||
-		    !tt_stream_peek(&c->st, tt_load_relaxed(&c->e->rx.head)))
-			return false;
-		*(int *)arg = 0;
-		*ret = 0;
-		return true;
-	}
-	if (req == FIONREAD) {
-		tt_sock_note_up(c, fd);
-		if (tt_conn_lock_rx(c) < 0)
-			return false;
-		if (c->e->rx_route != TT_ROUTE_RING)
-			tt_sys.ioctl(fd, FIONREAD, &in_kernel);
-		if (tt_stream_pending(&c->st, &c->e->rx, &n) < 0)
-			n = 0;
-		/* The ring's bytes cannot be read before all that comes by TCP is here. */
-		if (c->e->rx_route == TT_ROUTE_TCP) {
-			uint64_t before = c->e->up_known ? c->e->up_left : UINT64_MAX;
-
-			if ((uint64_t)in_kernel < before)
-				n = 0;
-			else
-				in_kernel = (int)before;
-		}
-		tt_conn_unlock_rx(c);
-	} else if (req == SIOCOUTQ) {
-		if (tt_conn_lock_tx(c) < 0)
-			return false;
-		if (c->e->tx_route != TT_ROUTE_RING)
-			tt_sys.ioctl(fd, SIOCOUTQ, &in_kernel);
-		if (tt_stream_unread(&c->st, &c->e->tx, &n) < 0)
-			n = 0;
-		tt_conn_unlock_tx(c);
-	} else {
-		return false;
-	}
-	*(int *)arg = (int)n + in_kernel;
-	*ret = 0;
-	return true;
-}
-
 /* ---- fork, end ---- */
 
 static void share_conn(int fd, void *obj)
@@ -469,7 +360,7 @@ static void child_conn(int fd, void *obj)
 	(void)fd;
 	c->pins = 0;
 	c->raw = 0;
-	c->ops = 0;
+	c->turns = c->messages = 0;
 	c->used = 0;
 }
 

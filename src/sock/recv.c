@@ -121,10 +121,8 @@ static ssize_t kernel_recv(struct tt_conn *c, int fd, const struct iovec *iov, i
 		errno = saved;
 		return n;
 	}
-	if (!(flags & MSG_PEEK)) {
-		tt_count(&c->e->rx_tcp_bytes, (uint64_t)n);
-		tt_count(&c->mem->totals.shadow_rx_bytes, (uint64_t)n);
-	}
+	if (!(flags & MSG_PEEK))
+		tt_conn_count_tcp(c, (size_t)n, false);
 	return n;
 }
 

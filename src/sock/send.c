@@ -144,6 +144,7 @@ bool tt_conn_go_up(struct tt_conn *c, int fd)
 		tt_fetch_and(&c->st.tx->flags, ~(uint32_t)TT_STREAM_UP);
 		return false;
 	}
+	tt_conn_cork_shadow(c, fd, false);
 	tt_store_release(&e->tx_route, TT_ROUTE_RING);
 	return true;
 }
@@ -161,8 +162,7 @@ static ssize_t kernel_send(struct tt_conn *c, int fd, const struct iovec *iov, i
 
 	if (n < 0)
 		return -errno;
-	tt_count(&c->e->tx_tcp_bytes, (uint64_t)n);
-	tt_count(&c->mem->totals.shadow_tx_bytes, (uint64_t)n);
+	tt_conn_count_tcp(c, (size_t)n, true);
 	return n;
 }
 
@@ -507,10 +507,8 @@ ssize_t tt_conn_send_file_by_tcp(struct tt_conn *c, int fd, int in, off_t *at, s
 		e->tx_raw--;
 		tt_conn_unlock_tx(c);
 	}
-	if (n > 0) {
-		tt_count(&e->tx_tcp_bytes, (uint64_t)n);
-		tt_count(&c->mem->totals.shadow_tx_bytes, (uint64_t)n);
-	}
+	if (n > 0)
+		tt_conn_count_tcp(c, (size_t)n, true);
 	return n;
 }
 

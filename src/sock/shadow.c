@@ -75,6 +75,8 @@ void tt_conn_go_back(struct tt_conn *c, enum tt_reason why)
 	if (!(tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_ENDED))
 		tt_fetch_or(&c->st.tx->flags, TT_STREAM_DOWN);
 	tt_store_relaxed(&e->down_reason, (uint32_t)why);
+	if (e->tx_route == TT_ROUTE_RING)
+		tt_conn_cork_shadow(c, tt_conn_fd(c, c->fd), true);
 	tt_store_release(&e->tx_route, TT_ROUTE_BACK);
 	/* Without a kick, which would be among the data now: that is what wakes who has no bell. */
 	tt_chan_notify_data(c->st.link, c->st.slot, &c->st.rx->wait);

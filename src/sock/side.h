@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #define TT_SIDE_MAGIC 0x6564697374747574ull /* "tuttside" */
-#define TT_SIDE_VERSION 2u
+#define TT_SIDE_VERSION 3u
 #define TT_SIDE_ENTRIES 65536u
 #define TT_SIDE_BUCKETS 32768u
 
@@ -99,6 +99,7 @@ struct tt_entry {
 	uint32_t nonblock;
 	uint32_t rcvlowat;		  /* 0: 1 */
 	uint32_t sndbuf, rcvbuf;	  /* 0: nobody set them */
+	uint32_t cork;			  /* TCP_CORK; the shadow's too, while we send by TCP */
 	int64_t rcvtimeo_ns, sndtimeo_ns; /* 0: none */
 
 	_Alignas(TT_CACHE_LINE) struct sockaddr_storage_small {

@@ -6,6 +6,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <sys/syscall.h>
@@ -496,14 +497,26 @@ static void sandbox(void)
 		_exit(99);
 }
 
+/* No more descriptors and processes, before the filter. */
+static void give_up(void)
+{
+	const struct rlimit none = {0, 0}, one = {1, 1};
+
+	if (setrlimit(RLIMIT_FSIZE, &none) || setrlimit(RLIMIT_NOFILE, &one) ||
+	    setrlimit(RLIMIT_NPROC, &none))
+		_exit(97);
+}
+
 /* A sandboxed child talks, then its parent goes on with the same connection. */
-static void sandboxed_a(struct t *t)
+static void sandboxed(struct t *t, bool limits)
 {
 	char buf[100] = "";
 	pid_t child = fork();
 	int status = -1;
 
 	if (child == 0) {
+		if (limits)
+			give_up();
 		sandbox();
 		for (int i = 0; i < 20; i++)
 			if (write(t->fd, "jail", 4) != 4 || read(t->fd, buf, 100) != 4)
@@ -521,6 +534,16 @@ static void sandboxed_a(struct t *t)
 	T(shutdown(t->fd, SHUT_WR));
 	t_recv_all(t, t->fd, 1000000, 5000);
 	T(read(t->fd, buf, 100));
+}
+
+static void sandboxed_a(struct t *t)
+{
+	sandboxed(t, false);
+}
+
+static void limited_a(struct t *t)
+{
+	sandboxed(t, true);
 }
 
 static void sandboxed_b(struct t *t)
@@ -555,5 +578,6 @@ const struct t_case t_fork_cases[] = {
 	{"fork.passed_in_flight", passed_in_flight, NULL, T_SOLO, NULL},
 	{"fork.pidfd_getfd", pidfd_getfd_a, echo_b, T_NO_THREAD, NULL},
 	{"fork.sandboxed", sandboxed_a, sandboxed_b, T_FAMILIES, NULL},
+	{"fork.limited", limited_a, sandboxed_b, T_FAMILIES, NULL},
 	{NULL, NULL, NULL, 0, NULL},
 };

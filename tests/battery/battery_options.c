@@ -133,8 +133,11 @@ static void tcp_info(struct t *t)
 	T(getsockopt(t->fd, IPPROTO_TCP, TCP_INFO, &info, &len));
 	t_log(t, "state %d", info.tcpi_state);
 	T(shutdown(t->fd, SHUT_WR));
-	t_settle();
-	T(getsockopt(t->fd, IPPROTO_TCP, TCP_INFO, &info, &len));
+	/* A kernel may take its time to acknowledge the end. */
+	for (int i = 0; i < 100 && info.tcpi_state != TCP_FIN_WAIT2; i++) {
+		usleep(10000);
+		getsockopt(t->fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+	}
 	t_log(t, "state %d", info.tcpi_state);
 	len = sizeof(info);
 	T(getsockopt(t->peer, IPPROTO_TCP, TCP_INFO, &info, &len));

@@ -19,7 +19,7 @@ check:       ## the tests: style, unit, sanitizers, integration
 	@scripts/deps check
 	@scripts/check
 
-check-all:   ## the tests, and those that take long
+check-all:   ## the tests, and those that take long; makes the table of docs/compatibility.md
 	@scripts/deps check-all
 	@scripts/check --all
 

@@ -15,6 +15,8 @@ SKIP = 77
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get("TUTTI_BUILD", os.path.join(os.path.dirname(HERE), "build"))
 TUTTI = os.environ.get("TUTTI", os.path.join(BUILD, "tutti"))
+# Where record() leaves what a judge found; what the tests start has no part in it.
+CHECK_OUT = os.environ.pop("TUTTI_CHECK_OUT", None)
 
 
 def program(name):
@@ -25,6 +27,34 @@ def program(name):
 def skip(reason):
     print(reason)
     sys.exit(SKIP)
+
+
+def record(judge, **cells):
+    """
+    Leaves a row of the table in docs/compatibility.md, which scripts/compatibility makes,
+    as JSON in the folder that TUTTI_CHECK_OUT names. Of the cells, passed and failed are
+    numbers; differs and left_out are names, with words on them or not; skipped and
+    unfinished are reasons; connections, accelerated, ring_bytes, tcp_bytes are numbers;
+    remarks are words.
+    Returns the file's path, if there is one.
+    """
+    if not CHECK_OUT:
+        return None
+    path = os.path.join(CHECK_OUT, judge.replace("/", "-").replace(" ", "-") + ".json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"judge": judge, **cells}, f, indent=1)
+        f.write("\n")
+    return path
+
+
+def share(totals):
+    """Cells of record(), from the totals of `tutti ss`. Connections that ended before both
+    ends had cause to leave TCP say nothing, and are not counted."""
+    return {"connections": totals.get("connections", 0) -
+            totals.get("fallback_reasons", {}).get("short", 0),
+            "accelerated": totals.get("accelerated", 0),
+            "ring_bytes": totals.get("ring_tx_bytes", 0),
+            "tcp_bytes": totals.get("shadow_tx_bytes", 0)}
 
 
 STARTED = []  # what has a stop(), and must not outlive the test

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A process that gives up rights: a seccomp filter, or the right to open
- * descriptors. What the library needs for itself it must have done before.
+ * descriptors or to map memory. What the library needs for itself it must have done before.
  */
 #include "preload/preload_int.h"
 
@@ -39,6 +39,23 @@ static bool gives_up_descriptors(int resource, const struct rlimit *limit)
 	return resource == RLIMIT_NOFILE && !bad_pointer(limit) && limit->rlim_max <= 3;
 }
 
+/* What we execute could map no link, and so not take up what is on one. We go on with it. */
+static bool gives_up_space(int resource, const struct rlimit *limit)
+{
+	struct tt_link_geometry g = tt_stream_geometry();
+
+	return resource == RLIMIT_AS && !bad_pointer(limit) &&
+	       limit->rlim_cur < 2 * tt_link_bytes(&g);
+}
+
+static void before_limit(int resource, const struct rlimit *limit)
+{
+	if (gives_up_descriptors(resource, limit))
+		tt_sock_leave();
+	else if (gives_up_space(resource, limit))
+		tt_sock_hand_out();
+}
+
 EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
 	static int (*next)(__rlimit_resource_t, const struct rlimit *);
@@ -46,8 +63,7 @@ EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 	enter();
 	if (!next)
 		tt_next("setrlimit", &next);
-	if (gives_up_descriptors((int)resource, limit))
-		tt_sock_leave();
+	before_limit((int)resource, limit);
 	return next(resource, limit);
 }
 
@@ -59,8 +75,8 @@ EXPORT int prlimit(__pid_t pid, enum __rlimit_resource resource, const struct rl
 	enter();
 	if (!next)
 		tt_next("prlimit", &next);
-	if ((pid == 0 || pid == getpid()) && gives_up_descriptors((int)resource, limit))
-		tt_sock_leave();
+	if (pid == 0 || pid == getpid())
+		before_limit((int)resource, limit);
 	return next(pid, resource, limit, old);
 }
 

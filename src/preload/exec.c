@@ -210,6 +210,17 @@ static int start_child(void *arg)
 	return s.fn(s.arg);
 }
 
+pid_t (*tt_preload_vfork(void))(void)
+{
+	static pid_t (*next)(void);
+
+	enter();
+	if (!next)
+		tt_next("vfork", &next);
+	tt_proc.lends = true;
+	return next;
+}
+
 /* Without CLONE_VM it is a fork: pthread_atfork's handlers do not hear of it. */
 EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 {
@@ -225,6 +236,8 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	for (int i = 0; i < 3; i++)
 		more[i] = va_arg(ap, void *);
 	va_end(ap);
+	if (flags & CLONE_VM)
+		tt_proc.lends = true;
 	if ((flags & CLONE_VM) || !fn)
 		return next(fn, stack, flags, arg, more[0], more[1], more[2]);
 	tt_sock_fork_prepare();

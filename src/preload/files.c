@@ -194,12 +194,17 @@ static bool is_fork(long number, const long a[6])
 	if (number == SYS_fork)
 		return true;
 #endif
-	if (number == SYS_clone)
+	if (number == SYS_clone) {
+		if (a[0] & CLONE_VM)
+			tt_proc.lends = true;
 		return !(a[0] & CLONE_VM) && !a[1];
+	}
 	if (number == SYS_clone3 && !bad_pointer((const void *)(uintptr_t)a[0])) {
 		const uint64_t *args =
 			(const uint64_t *)(uintptr_t)a[0]; /* flags; stack is the sixth */
 
+		if ((size_t)a[1] >= 64 && (args[0] & CLONE_VM))
+			tt_proc.lends = true;
 		return (size_t)a[1] >= 64 && !(args[0] & CLONE_VM) && !args[5];
 	}
 	return false;

@@ -401,7 +401,8 @@ struct tt_proc {
 	uint32_t spin_usec; /* UINT32_MAX: adaptive */
 	bool eager;	    /* TUTTI_EAGER: claims whatever connects, and waits for the ring */
 	int pid;
-	bool left; /* for good: everything passes through */
+	bool lends; /* a child that uses this memory may be there: vfork and kin were called */
+	bool left;  /* for good: everything passes through */
 };
 extern struct tt_proc tt_proc;
 

@@ -520,20 +520,7 @@ static int ctl_ring(struct tt_eset *s, struct tt_interest *i, int op, const stru
 	}
 }
 
-static int ctl_kernel(struct tt_eset *s, struct tt_interest *i, int op, int fd,
-		      struct epoll_event *ev)
-{
-	if (tt_sys.epoll_ctl(s->epfd, op, fd, ev) < 0)
-		return -errno;
-	if (op == EPOLL_CTL_MOD && i) {
-		i->events = ev->events;
-		i->data = ev->data;
-	} else if (op == EPOLL_CTL_DEL && i) {
-		tt_eset_remove(i);
-	}
-	return 0;
-}
-
+/* Returns -EAGAIN when it is the kernel that has to be asked; i is noted then. */
 static int ctl_add(struct tt_eset *s, struct tt_conn *c, int fd, struct epoll_event *ev)
 {
 	if (!valid_exclusive(ev))
@@ -542,17 +529,28 @@ static int ctl_add(struct tt_eset *s, struct tt_conn *c, int fd, struct epoll_ev
 
 	if (!i)
 		return -ENOMEM;
-	int err = c->mode == TT_CONN_ATTACHED ? tt_eset_to_ring(i) : -EAGAIN;
-
-	if (err == 0) {
-		stir(s);
-		return 0;
-	}
 	if (c->mode != TT_CONN_ATTACHED)
-		err = tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, ev) < 0 ? -errno : 0;
+		return -EAGAIN;
+	int err = tt_eset_to_ring(i);
+
 	if (err < 0)
 		tt_eset_remove(i);
+	else
+		stir(s);
 	return err;
+}
+
+/* The kernel did not want it. */
+static void take_back(struct tt_eset *s, struct tt_conn *c, int fd)
+{
+	tt_lock(&tt_sets_lock);
+	tt_lock(&s->lock);
+	struct tt_interest *i = find_interest(s, c, fd);
+
+	if (i && !i->ring)
+		tt_eset_remove(i);
+	tt_unlock(&s->lock);
+	tt_unlock(&tt_sets_lock);
 }
 
 int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
@@ -561,6 +559,8 @@ int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	struct tt_conn *c = s ? tt_fd_conn(fd) : NULL;
 	int err;
 
+	if (s && op == EPOLL_CTL_ADD && ev && (ev->events & EPOLLEXCLUSIVE))
+		s->exclusive = true;
 	if (c && s->inherited && op == EPOLL_CTL_ADD && ev)
 		tt_eset_settle_fork(s, epfd, !tt_sock_listens(fd));
 	if (c && s->kernel && op == EPOLL_CTL_ADD)
@@ -574,20 +574,36 @@ int tt_sock_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 			tt_eset_watched(fd);
 		return tt_sys.epoll_ctl(epfd, op, fd, ev) < 0 ? -errno : 0;
 	}
-	/* The common change, of an interest on the ring, needs no other lock. */
+	/*
+	 * The kernel is asked with the set's lock alone, or threads with sets of
+	 * their own would wait for each other's system calls.
+	 */
 	tt_lock(&tt_sets_lock);
 	tt_lock(&s->lock);
 	struct tt_interest *i = find_interest(s, c, fd);
+	bool ask = false, added = false;
 
-	if (i && i->ring)
+	if (i && i->ring) {
 		err = ctl_ring(s, i, op, ev);
-	else if (!i && op == EPOLL_CTL_ADD)
+	} else if (!i && op == EPOLL_CTL_ADD) {
 		err = ctl_add(s, c, fd, ev);
-	else if (!i && c->mode == TT_CONN_ATTACHED)
+		ask = added = err == -EAGAIN;
+	} else if (!i && c->mode == TT_CONN_ATTACHED) {
 		err = -ENOENT;
-	else
-		err = ctl_kernel(s, i, op, fd, ev);
-	tt_unlock(&s->lock);
+	} else {
+		ask = true;
+		if (i && op == EPOLL_CTL_DEL)
+			tt_eset_remove(i);
+	}
 	tt_unlock(&tt_sets_lock);
+	if (ask)
+		err = tt_sys.epoll_ctl(s->epfd, op, fd, ev) < 0 ? -errno : 0;
+	if (ask && err == 0 && i && op == EPOLL_CTL_MOD) {
+		i->events = ev->events;
+		i->data = ev->data;
+	}
+	tt_unlock(&s->lock);
+	if (added && err < 0)
+		take_back(s, c, fd);
 	return err;
 }

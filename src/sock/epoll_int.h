@@ -44,13 +44,14 @@ struct tt_eset {
 	uint32_t sleepers;  /* threads inside the kernel's wait */
 	bool claimed;	    /* holds connections that wait for a grant */
 	bool watched;	    /* somebody may wait on E from outside */
+	bool exclusive;	    /* something was registered with EPOLLEXCLUSIVE */
 	uint64_t mark;	    /* data of the bell; mark + 1: of I */
 	uint64_t kernel_at; /* ticks of the last look at E */
 	uint32_t touched;   /* tt_kernel_touched at that look */
 	struct tt_cq cq;
 	struct tt_eset_link *links;
-	bool inherited;	  /* by fork: to be made this process's own, or all the kernel's, before use */
-	bool kernel;	  /* shared by processes that use it: nothing in it is on the ring */
+	bool inherited; /* by fork: to be made this process's own, or all the kernel's, before use */
+	bool kernel;	/* shared by processes that use it: nothing in it is on the ring */
 	uint32_t *shared; /* TT_SET_*, in memory of all processes that have the set by fork */
 	pid_t owner;	  /* whose queue, bell and I these are */
 	struct tt_interest *all;

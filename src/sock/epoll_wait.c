@@ -8,6 +8,12 @@
 #include <string.h>
 
 #define KERNEL_US 50u /* look at the kernel's events at least this often while busy */
+/*
+ * A listener that several processes wait on exclusively: the kernel has woken
+ * one of those that sleep. Who spins must not be there first each time, or one
+ * worker gets all connections.
+ */
+#define KERNEL_EXCLUSIVE_US 400u
 #define SHADOWS_AT_ONCE 32
 
 uint32_t tt_kernel_touched;
@@ -145,7 +151,9 @@ static bool kernel_due(struct tt_eset *s)
 	/* What this process itself did to the kernel's descriptors shows at once. */
 	uint32_t touched = tt_load_relaxed(&tt_kernel_touched);
 
-	if (touched == s->touched && now - s->kernel_at < KERNEL_US * tt_ticks_per_us())
+	uint32_t us = s->exclusive ? KERNEL_EXCLUSIVE_US : KERNEL_US;
+
+	if (touched == s->touched && now - s->kernel_at < us * tt_ticks_per_us())
 		return false;
 	s->touched = touched;
 	s->kernel_at = now;
@@ -314,7 +322,10 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 	alone = s->sleepers == 1 && s->inner >= 0;
 	tt_unlock(&s->lock);
 	pthread_cleanup_push(left_kernel, &u);
-	if (alone)
+	if (s->inner < 0)
+		/* Nothing was looked at before: as the kernel does, who is signalled now sleeps. */
+		n = kernel_wait(epfd, evs, max, time_left(deadline), mask);
+	else if (alone)
 		n = tt_sleep_begin(s->cq.bell.fd, m)
 			    ? kernel_wait(epfd, evs, max, time_left(deadline), mask)
 			    : -EINTR;

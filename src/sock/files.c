@@ -26,7 +26,7 @@
 
 static bool borrowed_memory(void)
 {
-	return getpid() != tt_proc.pid;
+	return tt_load_relaxed(&tt_proc.lends) && getpid() != tt_proc.pid;
 }
 
 void tt_sock_opened(int fd)
@@ -219,7 +219,9 @@ int tt_sock_close(int fd)
 		return -EBADF;
 	struct gone g = take_out(fd, true);
 
-	tt_sock_touch();
+	/* Files are closed all the time, and nobody hears of it: not for them. */
+	if (g.conn)
+		tt_sock_touch();
 	before_close(g, fd);
 	int ret = tt_sys.close(fd) < 0 ? -errno : 0;
 

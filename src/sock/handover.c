@@ -260,8 +260,8 @@ bool tt_sock_hand_over(bool all)
 		struct handed *h = &handed[i];
 		int pair[2];
 
-		if (tt_conn_ready(h->conn, h->fd) && tt_conn_downgrade(h->conn, h->fd, TT_REASON_HANDED_OVER,
-				  TT_DOWNGRADE_NS))
+		if (tt_conn_ready(h->conn, h->fd) &&
+		    tt_conn_downgrade(h->conn, h->fd, TT_REASON_HANDED_OVER, TT_DOWNGRADE_NS))
 			continue;
 		if (!tt_conn_ready(h->conn, h->fd) ||
 		    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -300,7 +300,7 @@ void tt_sock_hand_out(void)
 	for (int i = 0; i < nhanded; i++)
 		if (tt_conn_ready(handed[i].conn, handed[i].fd))
 			tt_conn_downgrade(handed[i].conn, handed[i].fd, TT_REASON_HANDED_OVER,
-				  TT_DOWNGRADE_NS);
+					  TT_DOWNGRADE_NS);
 }
 
 void tt_sock_stay_on_tcp(int fd, enum tt_reason why)

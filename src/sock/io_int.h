@@ -19,7 +19,7 @@
 /* A piece that is carried through memory of our own. */
 #define TT_BOUNCE (64u << 10)
 /* Unasked, a caller looks at its shadow this often at most. */
-#define TT_CHECK_US 1000u
+#define TT_CHECK_US 4000u
 
 /* What the kernel counted on a shadow since the connection began. */
 struct tt_tcp_counts {

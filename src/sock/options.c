@@ -183,4 +183,3 @@ bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret)
 	*ret = 0;
 	return true;
 }
-

@@ -525,7 +525,7 @@ static bool ring_may_come(struct tt_conn *c)
 ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t want)
 {
 	struct tt_entry *e = tt_load_relaxed(&c->e);
-	void *place;
+	struct iovec place[2];
 	size_t room;
 
 	if (!e || tt_load_relaxed(&e->tx_route) != TT_ROUTE_RING || tt_want_check(c) ||
@@ -534,9 +534,12 @@ ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t wa
 	ssize_t n = -EAGAIN;
 
 	if (tt_fd_is(fd, c) && c->e == e && e->tx_route == TT_ROUTE_RING && !e->wr_shut &&
-	    !e->reset && tt_stream_reserve(&c->st, &e->tx, want, &place, &room) == 0) {
+	    !e->reset && tt_stream_reserve(&c->st, &e->tx, want, place, &room) == 0) {
 		/* Not pread: a thread that is cancelled in it would leave the lock behind. */
-		n = tt_sys.syscall(SYS_pread64, in, place, room, at);
+		if (!place[1].iov_len)
+			n = tt_sys.syscall(SYS_pread64, in, place[0].iov_base, room, at);
+		else
+			n = tt_sys.syscall(SYS_preadv, in, place, 2, at, 0);
 		if (n < 0)
 			n = -errno;
 		tt_stream_commit(&c->st, &e->tx, n > 0 ? (size_t)n : 0);

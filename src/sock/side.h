@@ -49,11 +49,11 @@
 	X(PATH_TCP, "path-tcp")	      /* asked for */                                              \
 	X(HALF_CLOSED, "half-closed") /* one direction, after the peer's shutdown */               \
 	X(URGENT, "urgent-data")                                                                   \
-	X(HANDED_OVER, "handed-over") /* to a program that cannot be preloaded */                  \
+	X(HANDED_OVER, "handed-over")	  /* to a program that cannot be preloaded */              \
 	X(SHARED_SET, "shared-epoll-set") /* processes share a set that it is in */                \
-	X(BACKLOG, "tcp-backlog")     /* one direction: the other's bytes pile up on TCP */        \
-	X(PROTOCOL, "protocol-error") /* the peer wrote what cannot be */                          \
-	X(RESOURCES, "resources")     /* out of memory or descriptors here */
+	X(BACKLOG, "tcp-backlog")	  /* one direction: the other's bytes pile up on TCP */    \
+	X(PROTOCOL, "protocol-error")	  /* the peer wrote what cannot be */                      \
+	X(RESOURCES, "resources")	  /* out of memory or descriptors here */
 
 enum tt_reason {
 #define X(name, text) TT_REASON_##name,

@@ -23,23 +23,35 @@ static void put_buffer(char *buf)
 	munmap(buf, TT_BOUNCE);
 }
 
-/* Through a buffer of our own, or as a whole it would not fit. -EAGAIN and others as tt_sock_send. */
+static ssize_t send_from(struct tt_conn *c, int out, int in, off_t at, char *buf, size_t want,
+			 bool *ret_short)
+{
+	ssize_t got = pread(in, buf, want, at);
+	struct iovec iov = {buf, got > 0 ? (size_t)got : 0};
+
+	if (got <= 0)
+		return got < 0 ? -errno : 0;
+	ssize_t n = tt_sock_send(c, out, &iov, 1, 0);
+
+	*ret_short = n < got;
+	return n;
+}
+
+/* Through a buffer of our own. -EAGAIN and others as tt_sock_send. */
 static ssize_t send_by_buffer(struct tt_conn *c, int out, int in, off_t at, size_t want,
 			      bool *ret_short)
 {
-	char *buf = get_buffer();
+	char few[2048], *buf;
 
+	/* The ring is full, most likely: who does not wait asks with few bytes. */
+	if (tt_load_relaxed(&c->e->nonblock))
+		return send_from(c, out, in, at, few, want < sizeof(few) ? want : sizeof(few),
+				 ret_short);
+	buf = get_buffer();
 	if (!buf)
 		return -ENOMEM;
-	ssize_t got = pread(in, buf, want < TT_BOUNCE ? want : TT_BOUNCE, at);
-	ssize_t n = got < 0 ? -errno : 0;
+	ssize_t n = send_from(c, out, in, at, buf, want < TT_BOUNCE ? want : TT_BOUNCE, ret_short);
 
-	if (got > 0) {
-		struct iovec iov = {buf, (size_t)got};
-
-		n = tt_sock_send(c, out, &iov, 1, 0);
-		*ret_short = n < got;
-	}
 	put_buffer(buf);
 	return n;
 }

@@ -96,6 +96,15 @@ static inline ssize_t tt_bench_send(struct tt_bench *b, size_t want)
 	return err < 0 ? err : (ssize_t)n;
 }
 
+/* The first n bytes of what tt_stream_reserve() gave. */
+static inline void tt_bench_fill(const struct iovec place[2], const unsigned char *bytes, size_t n)
+{
+	size_t first = n < place[0].iov_len ? n : place[0].iov_len;
+
+	memcpy(place[0].iov_base, bytes, first);
+	memcpy(place[1].iov_base, bytes + first, n - first);
+}
+
 /* Receives and compares; -EBADMSG when other bytes came than were sent. */
 static inline ssize_t tt_bench_recv(struct tt_bench *b, void *buf, size_t want, bool *ret_room)
 {

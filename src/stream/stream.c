@@ -263,8 +263,8 @@ int tt_stream_send(struct tt_stream *s, struct tt_stream_tx *t, const struct iov
 	return err < 0 ? err : done || !want ? 0 : -EAGAIN;
 }
 
-int tt_stream_reserve(struct tt_stream *s, struct tt_stream_tx *t, size_t want, void **ret_place,
-		      size_t *ret_bytes)
+int tt_stream_reserve(struct tt_stream *s, struct tt_stream_tx *t, size_t want,
+		      struct iovec ret_place[2], size_t *ret_bytes)
 {
 	int err = send_begin(s, t, want);
 
@@ -273,13 +273,14 @@ int tt_stream_reserve(struct tt_stream *s, struct tt_stream_tx *t, size_t want, 
 		return err;
 	}
 	size_t size = store_size(s, t->store), at = (size_t)(t->tail - t->base) & (size - 1);
-	size_t n = min_size(min_size(want, free_bytes(s, t)), size - at);
+	size_t n = min_size(want, free_bytes(s, t)), first = min_size(n, size - at);
 
 	if (n == 0) {
 		send_end(s, t);
 		return -EAGAIN;
 	}
-	*ret_place = store_at(s, s->tx, t->store) + at;
+	ret_place[0] = (struct iovec){store_at(s, s->tx, t->store) + at, first};
+	ret_place[1] = (struct iovec){store_at(s, s->tx, t->store), n - first};
 	*ret_bytes = n;
 	return 0;
 }

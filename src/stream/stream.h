@@ -145,9 +145,12 @@ int tt_stream_send(struct tt_stream *s, struct tt_stream_tx *t, const struct iov
 int tt_stream_send1(struct tt_stream *s, struct tt_stream_tx *t, const void *buf, size_t bytes,
 		    size_t *ret_bytes);
 
-/* A contiguous place for up to want bytes, to be filled and then committed (or not: 0). */
-int tt_stream_reserve(struct tt_stream *s, struct tt_stream_tx *t, size_t want, void **ret_place,
-		      size_t *ret_bytes);
+/*
+ * A place for up to want bytes, to be filled and then committed (or not: 0).
+ * Where the ring wraps it has two parts; the second may be empty.
+ */
+int tt_stream_reserve(struct tt_stream *s, struct tt_stream_tx *t, size_t want,
+		      struct iovec ret_place[2], size_t *ret_bytes);
 void tt_stream_commit(struct tt_stream *s, struct tt_stream_tx *t, size_t bytes);
 
 /* Bytes published and not yet consumed. Reads the peer's word. */

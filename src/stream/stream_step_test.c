@@ -30,15 +30,15 @@ static unsigned char scratch[3 * CHUNK];
 
 static ssize_t reserve(struct tt_bench *b, size_t want, bool use)
 {
-	void *place;
+	struct iovec place[2];
 	size_t n;
-	int err = tt_stream_reserve(&b->out, &b->tx, want, &place, &n);
+	int err = tt_stream_reserve(&b->out, &b->tx, want, place, &n);
 
 	if (err < 0)
 		return err;
 	if (!use)
 		n = 0;
-	memcpy(place, tt_bench_bytes(b->sent), n);
+	tt_bench_fill(place, tt_bench_bytes(b->sent), n);
 	tt_stream_commit(&b->out, &b->tx, n);
 	b->sent += n;
 	return (ssize_t)n;

@@ -99,9 +99,9 @@ static void send_reserved(struct run *r, size_t want)
 {
 	struct tt_bench *b = r->b;
 	uint64_t seed = r->seed;
-	void *place;
+	struct iovec place[2];
 	size_t room = 0;
-	int err = tt_stream_reserve(&b->out, &b->tx, want, &place, &room);
+	int err = tt_stream_reserve(&b->out, &b->tx, want, place, &room);
 
 	if (err < 0) {
 		check(b, err == -EAGAIN && used(b) == capacity(r));
@@ -110,7 +110,7 @@ static void send_reserved(struct run *r, size_t want)
 	check(b, room >= 1 && room <= want);
 	size_t n = tt_rng_below(&b->rng, 4) ? tt_rng_below(&b->rng, (uint32_t)room + 1) : room;
 
-	memcpy(place, tt_bench_bytes(b->sent), n);
+	tt_bench_fill(place, tt_bench_bytes(b->sent), n);
 	tt_stream_commit(&b->out, &b->tx, n);
 	b->sent += n;
 }
@@ -410,12 +410,12 @@ static void test_nothing_is_sent(void **state)
 static void test_unused_chunk_returns(void **state)
 {
 	struct tt_bench *b = tt_bench_make(2, 4096, 1);
-	void *place;
+	struct iovec place[2];
 	size_t n;
 	bool room;
 
 	assert_non_null(b);
-	assert_int_equal(tt_stream_reserve(&b->out, &b->tx, 4000, &place, &n), 0);
+	assert_int_equal(tt_stream_reserve(&b->out, &b->tx, 4000, place, &n), 0);
 	tt_stream_commit(&b->out, &b->tx, 0);
 	assert_int_equal(tt_link_free_chunks(b->link), 1);
 	tt_stream_idle(&b->in, &b->rx);
@@ -528,13 +528,15 @@ static int hostile_recv(struct tt_bench *b)
 
 static int hostile_reserve(struct tt_bench *b)
 {
-	void *place;
+	struct iovec place[2];
 	size_t n, want = tt_rng_size(&b->rng, 9000);
-	int err = tt_stream_reserve(&b->out, &b->tx, want, &place, &n);
+	int err = tt_stream_reserve(&b->out, &b->tx, want, place, &n);
 
 	if (err == 0) {
 		assert_true(n <= want);
-		memset(place, 1, n);
+		assert_int_equal(place[0].iov_len + place[1].iov_len, n);
+		memset(place[0].iov_base, 1, place[0].iov_len);
+		memset(place[1].iov_base, 1, place[1].iov_len);
 		tt_stream_commit(&b->out, &b->tx, tt_rng_below(&b->rng, (uint32_t)n + 1));
 	}
 	return err;

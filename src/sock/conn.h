@@ -383,6 +383,7 @@ struct tt_spinner {
 	uint64_t start, limit; /* ticks */
 	uint32_t rounds;
 	bool yields;
+	uint64_t last; /* look at the clock; ticks */
 };
 void tt_spin_start(struct tt_spinner *sp);
 /* False: stop spinning, sleep. */

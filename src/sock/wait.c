@@ -9,7 +9,10 @@
  *
  * After twenty pauses the spinner yields between looks: with more runnable
  * processes than cores the one that has our answer must run. A yield that
- * takes long has let somebody run: it counts as many looks.
+ * takes long has let somebody run: it counts as many looks. A yield lets run
+ * who is of the spinner's scheduling group only (a session, a control group);
+ * others take the core when the spinner has used up its share. Who loses it so
+ * spins shortly for a while, that they get what it would burn.
  *
  * Sleeping is a wait on the shadow and the thread's bell together, in an epoll
  * set of the thread's own: both are edge-triggered, so a ring need not be read
@@ -34,8 +37,11 @@
 #define SPIN_PURE_US 3u	   /* pauses only, before yields begin */
 #define YIELD_LONG_NS 2500 /* a yield of an otherwise idle core takes less */
 #define YIELDS_CONTENDED 12u
-#define HOT_AFTER 16u /* waits won by spinning before the peer may skip its fence */
-#define SHADOW_US 20u /* while spinning, ask the kernel this often */
+#define SPIN_CROWDED_US 6u /* while others want the core whom yields do not let run */
+#define PREEMPTED_US 100u  /* a gap in pauses that long says so, */
+#define CROWDED_US 50000u  /* for so long */
+#define HOT_AFTER 16u	   /* waits won by spinning before the peer may skip its fence */
+#define SHADOW_US 20u	   /* while spinning, ask the kernel this often */
 
 struct cleanup {
 	struct tt_conn *c;
@@ -54,6 +60,7 @@ struct thread {
 	uint32_t budget_us;
 	uint32_t wins;
 	bool started, contended;
+	uint64_t crowded_until; /* ticks */
 	/* Signals; touched by handlers too. */
 	volatile uint32_t signals, once;
 	volatile int ring_on_signal;	 /* an eventfd; 0: nobody is about to sleep */
@@ -161,10 +168,14 @@ void tt_spin_start(struct tt_spinner *sp)
 		me.started = true;
 		me.budget_us = SPIN_MAX_US;
 	}
-	uint32_t us = tt_proc.spin_usec == UINT32_MAX ? me.budget_us : tt_proc.spin_usec;
+	bool adaptive = tt_proc.spin_usec == UINT32_MAX;
+	uint32_t us = adaptive ? me.budget_us : tt_proc.spin_usec;
 
 	sp->rounds = 0;
 	sp->start = us ? tt_ticks() : 0;
+	sp->last = sp->start;
+	if (adaptive && us > SPIN_CROWDED_US && sp->start < me.crowded_until)
+		us = SPIN_CROWDED_US;
 	sp->limit = us * tt_ticks_per_us();
 	sp->yields = me.contended;
 }
@@ -175,8 +186,12 @@ bool tt_spin_next(struct tt_spinner *sp)
 		return false;
 	if (++sp->rounds % 16)
 		goto pause;
-	uint64_t spent = tt_ticks() - sp->start;
+	uint64_t now = tt_ticks(), spent = now - sp->start;
 
+	/* Taken from the core in the midst of pauses: yields did not let them run. */
+	if (now - sp->last > PREEMPTED_US * tt_ticks_per_us())
+		me.crowded_until = now + CROWDED_US * tt_ticks_per_us();
+	sp->last = now;
 	if (spent >= sp->limit)
 		return false;
 	if (!sp->yields && spent < SPIN_PURE_US * tt_ticks_per_us())
@@ -185,6 +200,8 @@ bool tt_spin_next(struct tt_spinner *sp)
 
 	sched_yield();
 	uint64_t took = tt_ticks() - t0;
+
+	sp->last = t0 + took;
 
 	if (took * 1000 > YIELD_LONG_NS * tt_ticks_per_us()) {
 		/* Somebody else ran. Time that was not ours to spin does not count. */

@@ -43,6 +43,7 @@ class Session:
                     "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"}
         self.become = []
         self.our_daemon = False
+        self.apart = False  # each program in a session of its own
         self.dir = tempfile.mkdtemp(prefix="tutti-bench-")
         try:
             os.chmod(self.dir, 0o755)
@@ -123,10 +124,12 @@ class Session:
         return [*self.become, *run, *argv]
 
     def start(self, argv, output):
-        # In a session of its own: ^C at the terminal is for us, who end it in order.
+        # In a group of its own: ^C at the terminal is for us, who end it in order. In our
+        # session, as from a terminal: a scheduler may share cores out by sessions.
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output,
                                  stderr=subprocess.STDOUT, env=self.env, cwd=self.dir,
-                                 start_new_session=True)
+                                 start_new_session=self.apart,
+                                 process_group=None if self.apart else 0)
         child.stop_by = signal.SIGTERM
         self.children.append(child)
         return child

@@ -107,6 +107,15 @@ def nginx(session, length):
         f"{WORKERS}; keepalive_requests without a limit", aim=2.5), length)
 
 
+def nginx_apart(session, length):
+    session.apart = True
+    ports = {path: start_nginx(session, path) for path in PATHS}
+    yield compare(session, case_of(
+        session, ports, "nginx-apart",
+        "nginx, file of 1 KiB, 16 connections, each program in a session of its own", "small",
+        f"{WORKERS}; as services are run: the scheduler shares each core out by sessions"), length)
+
+
 def nginx_large(session, length):
     ports = {path: start_nginx(session, path) for path in PATHS}
     yield compare(session, case_of(

@@ -318,8 +318,11 @@ static bool first_attach(struct tt_conn *c)
 			tt_store_release(&e->attached, 0u);
 			ok = false;
 		} else {
-			tt_store_relaxed(&e->reason, TT_REASON_NONE);
-			tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], (uint64_t)-1);
+			/* Why it was not yet; another process of the side may have given it up. */
+			uint32_t was = tt_exchange(&e->reason, (uint32_t)TT_REASON_NONE);
+
+			if (was < TT_REASON_COUNT)
+				tt_count(&c->mem->totals.fallback[was], (uint64_t)-1);
 			tt_count(&c->mem->totals.accelerated, 1);
 		}
 	}

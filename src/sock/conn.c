@@ -166,7 +166,20 @@ void tt_conn_unpin(struct tt_conn *c)
 }
 
 /* A connection that carried less, and whose peer never claimed, says nothing of its peer. */
-#define SHORT_BYTES (64u << 10)
+#define SHORT_BYTES (128u << 10)
+
+void tt_conn_count_short(struct tt_conn *c)
+{
+	uint32_t was = TT_REASON_PEER_NOT_TUTTI;
+	struct tt_entry *e = c->e;
+
+	if (e && e->claimed && !e->attached &&
+	    c->local_bytes + e->tx_tcp_bytes + e->rx_tcp_bytes < SHORT_BYTES &&
+	    tt_cas(&e->reason, &was, (uint32_t)TT_REASON_SHORT)) {
+		tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], (uint64_t)-1);
+		tt_count(&c->mem->totals.fallback[TT_REASON_SHORT], 1);
+	}
+}
 
 /* The end of our end: nobody else has the socket, so its entry and slot are free. */
 static void release_entry(struct tt_conn *c)
@@ -177,12 +190,7 @@ static void release_entry(struct tt_conn *c)
 
 	if (e->claimed)
 		tt_proc_send(&m, -1);
-	if (e->claimed && !e->attached && e->reason == TT_REASON_PEER_NOT_TUTTI &&
-	    c->local_bytes + e->tx_tcp_bytes + e->rx_tcp_bytes < SHORT_BYTES) {
-		/* It ended before the other end had cause to claim. */
-		tt_count(&c->mem->totals.fallback[TT_REASON_PEER_NOT_TUTTI], (uint64_t)-1);
-		tt_count(&c->mem->totals.fallback[TT_REASON_SHORT], 1);
-	}
+	tt_conn_count_short(c);
 	if (c->mode == TT_CONN_CLAIMED && !e->tx_tcp_bytes && !e->rx_tcp_bytes && !c->local_bytes)
 		tt_count(&c->mem->totals.empty, 1);
 	tt_side_entry_put(c->mem, e, c->generation);

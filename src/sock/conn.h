@@ -169,6 +169,8 @@ void tt_conn_fork_child(void);
  * bytes; claims when it is worth it. True: it is PLAIN no longer.
  */
 bool tt_conn_progress(struct tt_conn *c, int fd, size_t more);
+/* c ends, or its process: it was perhaps too short for the other end to claim. */
+void tt_conn_count_short(struct tt_conn *c);
 /* Stays on TCP for good. */
 void tt_conn_fallback(struct tt_conn *c, int fd, enum tt_reason why);
 /*

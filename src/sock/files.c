@@ -429,6 +429,7 @@ static void end_conn(int fd, void *obj)
 	struct tt_conn *c = obj;
 
 	await_claim(c, fd);
+	tt_conn_count_short(c);
 	if (!c->used)
 		return;
 	drop_kicks(c, fd);

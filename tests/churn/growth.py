@@ -21,7 +21,7 @@ from workload import Broken
 FEW = 8
 # A thread that sleeps has a doorbell of its own: as many as there were threads at once.
 BOUNDS = {"anon_kb": 2048, "tables_kb": 3072, "pss_kb": 16 << 10, "descriptors": 24,
-          "bells": 24}
+          "bells": 24, "claims": 32}  # claims: of who is connecting at that moment
 RING_KB = 8 << 10  # of a link
 SETTLE_S = 20.0
 

@@ -19,7 +19,8 @@
  * wait.c, which counts its sleepers.
  *
  * Locks, outermost first: table lock (conn.c) > a set's lock (epoll.c) >
- * entry.rx_lock / entry.tx_lock (never both, except in closing: tx then rx).
+ * entry.rx_lock / entry.tx_lock (never both, except in closing: tx then rx; who
+ * has both ends, downgrade.c, takes one's rx and then the other's tx).
  */
 #ifndef TT_SOCK_CONN_H
 #define TT_SOCK_CONN_H
@@ -286,6 +287,11 @@ void tt_conn_shut_shadow(struct tt_conn *c, int fd);
  */
 #define TT_DOWNGRADE_NS (300 * 1000000LL)
 bool tt_conn_downgrade(struct tt_conn *c, int fd, enum tt_reason why, int64_t wait_ns);
+/*
+ * The same for what c receives, when peer is its other end, answering for that.
+ * False: it is not, or it could not be; tt_conn_downgrade has to be asked.
+ */
+bool tt_conn_downgrade_here(struct tt_conn *c, int fd, struct tt_conn *peer, int peer_fd);
 /* The peer asks us to send by TCP again, and we have not answered. */
 static inline bool tt_conn_asked_to_leave(const struct tt_conn *c)
 {

@@ -11,7 +11,10 @@
  *   throw away what is in the ring    <-
  *
  * The peer refuses (STAYS) what does not fit into TCP's buffers at once; and it
- * may be busy with other things for long. Then handover.c carries the bytes.
+ * may be busy with other things for long. Then handover.c decides.
+ *
+ * A process that has both ends, as the child of one with threads may, is its own
+ * peer: whoever uses the other end may be waiting for this very process.
  */
 #include "sock/io_int.h"
 
@@ -123,6 +126,32 @@ static bool stays_on_tcp(struct tt_conn *c)
 		usleep(50);
 	}
 	return false;
+}
+
+static bool is_peer(const struct tt_conn *a, const struct tt_conn *b)
+{
+	return a->st.link->id == b->st.link->id && a->st.slot == b->st.slot &&
+	       a->st.link->side != b->st.link->side;
+}
+
+bool tt_conn_downgrade_here(struct tt_conn *c, int fd, struct tt_conn *peer, int peer_fd)
+{
+	bool ok = false;
+
+	if (!is_peer(c, peer) || tt_conn_lock_rx(c) < 0)
+		return false;
+	/* Before either has gone back by itself: after that nothing is sent again. */
+	if (tt_load_relaxed(&peer->e->tx_route) == TT_ROUTE_RING) {
+		tt_fetch_or(&c->st.tx->flags, TT_STREAM_LEAVE);
+		tt_conn_serve_leave_slow(peer, peer_fd);
+		uint32_t flags = tt_load_acquire(&c->st.rx->flags);
+
+		ok = (flags & TT_STREAM_DOWN) && leave_ring(c, fd, flags);
+		if (!ok)
+			tt_fetch_and(&c->st.tx->flags, ~(uint32_t)TT_STREAM_LEAVE);
+	}
+	tt_conn_unlock_rx(c);
+	return ok;
 }
 
 bool tt_conn_downgrade(struct tt_conn *c, int fd, enum tt_reason why, int64_t wait_ns)

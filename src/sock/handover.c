@@ -9,7 +9,14 @@
  *
  * What the program loses is the socket's names and options: it holds a Unix
  * socket. That is little against silence.
+ *
+ * The process that stays reads whatever comes, whether the program wants it or
+ * not. A process that leaves (leave.c) has all descriptors that it inherited,
+ * used or not, and those who have them too go on with them: then it would take
+ * what is theirs. So nobody stays behind for what is shared; what cannot be
+ * taken back to TCP there is left as it is.
  */
+#include "base/log.h"
 #include "base/shm.h"
 #include "base/sys.h"
 #include "sock/sock.h"
@@ -246,6 +253,59 @@ static void put_in_place(int fd, void *obj)
 			tt_sys.dup3(handed[i].program_end, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
 }
 
+/* A process that stays carries bytes between the ring and what h's descriptors become. */
+static bool leave_somebody(struct handed *h)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	pid_t child = tt_sys.fork();
+
+	if (child == 0) {
+		if (tt_sys.fork() != 0)
+			_exit(0);
+		stay(h->conn, h->fd, pair[1]);
+	}
+	tt_sys.close(pair[1]);
+	if (child < 0) {
+		tt_sys.close(pair[0]);
+		return false;
+	}
+	h->program_end = pair[0];
+	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+		;
+	return true;
+}
+
+/* Of connections whose both ends are here: nobody else may be there to answer. */
+static void settle_own(void)
+{
+	for (int i = 0; i < nhanded; i++)
+		for (int k = 0; k < nhanded; k++)
+			if (k != i && tt_conn_ready(handed[i].conn, handed[i].fd) &&
+			    tt_conn_ready(handed[k].conn, handed[k].fd) &&
+			    tt_conn_downgrade_here(handed[i].conn, handed[i].fd, handed[k].conn,
+						   handed[k].fd))
+				break;
+}
+
+/* One connection. False: it would be lost to whoever goes on with the descriptor. */
+static bool hand_one(struct handed *h)
+{
+	bool ready = tt_conn_ready(h->conn, h->fd);
+
+	if (ready && tt_conn_downgrade(h->conn, h->fd, TT_REASON_HANDED_OVER, TT_DOWNGRADE_NS))
+		return true;
+	if (hand_all && tt_load_relaxed(&h->conn->e->shared)) {
+		tt_log(TT_LOG_WARN,
+		       "fd %d: not back on TCP, and not served in this process: others have it",
+		       h->fd);
+		return true;
+	}
+	return ready && leave_somebody(h);
+}
+
 bool tt_sock_hand_over(bool all)
 {
 	bool ok = true;
@@ -256,35 +316,9 @@ bool tt_sock_hand_over(bool all)
 	hand_all = all;
 	too_many = false;
 	tt_fd_each(TT_FD_CONN, replace);
-	for (int i = 0; i < nhanded; i++) {
-		struct handed *h = &handed[i];
-		int pair[2];
-
-		if (tt_conn_ready(h->conn, h->fd) &&
-		    tt_conn_downgrade(h->conn, h->fd, TT_REASON_HANDED_OVER, TT_DOWNGRADE_NS))
-			continue;
-		if (!tt_conn_ready(h->conn, h->fd) ||
-		    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-			ok = false;
-			continue;
-		}
-		pid_t child = tt_sys.fork();
-
-		if (child == 0) {
-			if (tt_sys.fork() != 0)
-				_exit(0);
-			stay(h->conn, h->fd, pair[1]);
-		}
-		tt_sys.close(pair[1]);
-		if (child > 0) {
-			h->program_end = pair[0];
-			while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-				;
-		} else {
-			tt_sys.close(pair[0]);
-			ok = false;
-		}
-	}
+	settle_own();
+	for (int i = 0; i < nhanded; i++)
+		ok &= hand_one(&handed[i]);
 	tt_fd_each(TT_FD_CONN, put_in_place);
 	/* From here on these numbers are Unix sockets. */
 	return ok && !too_many;

@@ -74,7 +74,8 @@ bool tt_sock_cannot_preload(const char *path);
 bool tt_sock_cannot_preload_in_path(const char *file);
 /*
  * Just before such an exec: inherited connections go on through a process that
- * stays. all: those too that are closed on exec. False: one could not be.
+ * stays. all: those too that are closed on exec, and nobody stays for what is
+ * shared. False: one could not be.
  */
 bool tt_sock_hand_over(bool all);
 /* The same before such a program is spawned, when we go on with the connections too. */

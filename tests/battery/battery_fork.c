@@ -559,6 +559,42 @@ static void sandboxed_b(struct t *t)
 	T(close(t->fd));
 }
 
+/* What lies unread at the end that the child has too, and does not use, stays its owner's. */
+static void sandboxed_unread_a(struct t *t)
+{
+	int p[2], status = -1;
+	char buf[17] = "";
+
+	if (pipe(p))
+		return;
+	T(write(t->fd, "before ", 7));
+	pid_t child = fork();
+
+	if (child == 0) {
+		sandbox();
+		_exit(read(p[0], buf, 1) == 1 && write(t->fd, "jail ", 5) == 5 ? 7 : 98);
+	}
+	t_settle(); /* whoever would take it has had the time */
+	T(write(p[1], "x", 1));
+	waitpid(child, &status, 0);
+	t_log(t, "child: %s %d", WIFEXITED(status) ? "exit" : "signal",
+	      WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+	T(write(t->fd, "after", 5));
+	t_sync(t);
+	TD(buf, recv(t->fd, buf, 17, MSG_WAITALL));
+	close(p[0]);
+	close(p[1]);
+}
+
+static void sandboxed_unread_b(struct t *t)
+{
+	char buf[17];
+
+	t_sync(t);
+	TD(buf, recv(t->fd, buf, 17, MSG_WAITALL));
+	T(write(t->fd, buf, 17));
+}
+
 const struct t_case t_fork_cases[] = {
 	{"fork.child_uses", child_uses_a, echo_b, T_NO_THREAD | T_FAMILIES, NULL},
 	{"fork.clone", clone_a, echo_b, T_NO_THREAD, NULL},
@@ -579,5 +615,6 @@ const struct t_case t_fork_cases[] = {
 	{"fork.pidfd_getfd", pidfd_getfd_a, echo_b, T_NO_THREAD, NULL},
 	{"fork.sandboxed", sandboxed_a, sandboxed_b, T_FAMILIES, NULL},
 	{"fork.limited", limited_a, sandboxed_b, T_FAMILIES, NULL},
+	{"fork.sandboxed_unread", sandboxed_unread_a, sandboxed_unread_b, 0, NULL},
 	{NULL, NULL, NULL, 0, NULL},
 };

@@ -107,26 +107,42 @@ static void close_by_hand(int fd)
 		tt_sys.shutdown(fd, SHUT_RDWR);
 }
 
-/* Before the last descriptor that this process has of a connection goes. */
-static void await_claim(const struct tt_conn *c, int fd)
+static bool claim_under_way(const struct tt_conn *c)
+{
+	const struct tt_entry *e = tt_load_acquire(&c->e);
+
+	return e && tt_load_acquire(&e->claimed) && !claim_seen(e);
+}
+
+/* Gives the daemon its moment. */
+static void wait_for_claim(const struct tt_conn *c)
 {
 	static int64_t late_ns;
-	const struct tt_entry *e = c->e;
 
-	if (!e || !tt_load_acquire(&e->claimed) || claim_seen(e))
+	if (!claim_under_way(c))
 		return;
 	int64_t now = tt_now_ns(), deadline = now + CLAIM_WAIT_NS, late = tt_load_relaxed(&late_ns);
 
-	if (!late || now - late > CLAIM_LATE_NS) {
-		while (!claim_seen(e) && tt_now_ns() < deadline)
-			usleep(10);
-		if (claim_seen(e))
-			return;
+	if (late && now - late <= CLAIM_LATE_NS)
+		return;
+	while (claim_under_way(c) && tt_now_ns() < deadline)
+		usleep(10);
+	if (claim_under_way(c))
 		tt_store_relaxed(&late_ns, tt_now_ns());
-	}
-	/* What another process may hold goes on. */
-	if (!tt_load_relaxed(&e->shared))
+}
+
+/* What another process may hold goes on. */
+static void close_unclaimed(const struct tt_conn *c, int fd)
+{
+	if (claim_under_way(c) && !tt_load_relaxed(&c->e->shared))
 		close_by_hand(fd);
+}
+
+/* Before the last descriptor that this process has of a connection goes. */
+static void await_claim(const struct tt_conn *c, int fd)
+{
+	wait_for_claim(c);
+	close_unclaimed(c, fd);
 }
 
 /* Takes fd out of the table; before it is closed, or when it is gone already. Table lock held. */
@@ -292,6 +308,19 @@ void tt_sock_duped(int fd, int ret)
 	tt_fdtab_unlock();
 }
 
+/* Of what a copy is about to close: the lock cannot be held for so long. */
+static void await_claim_onto(int onto)
+{
+	struct tt_slot *s = tt_fd_slot(onto);
+
+	if (!s || tt_load_acquire(&s->kind) != TT_FD_CONN)
+		return;
+	const struct tt_conn *c = tt_load_acquire(&s->obj);
+
+	if (tt_load_relaxed(&s->kind) == TT_FD_CONN && tt_load_relaxed(&c->refs) == 1)
+		wait_for_claim(c);
+}
+
 int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
 {
 	int ret;
@@ -302,19 +331,29 @@ int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
 	}
 	if (tt_fd_is_internal(onto))
 		return -EBUSY; /* high numbers of ours; nobody aims there */
+	/* What is going to fail must not take anything out first. */
+	if (dup3 && (flags & ~O_CLOEXEC))
+		return -EINVAL;
 	if (tt_sys.fcntl(fd, F_GETFD) < 0)
 		return -EBADF;
+	await_claim_onto(onto);
 	/* In one step for other threads: whoever asks for the number meanwhile waits for the lock. */
 	tt_fd_conn(fd);
 	tt_fdtab_lock();
 	struct gone g = take_out_locked(onto, true);
 
+	if (g.conn && g.last && !g.kept) {
+		drop_kicks(g.conn, onto);
+		close_unclaimed(g.conn, onto);
+	}
 	ret = dup3 ? tt_sys.dup3(fd, onto, flags) : tt_sys.dup2(fd, onto);
 	if (ret < 0)
 		ret = -errno;
 	else
 		duplicate_locked(fd, ret);
 	tt_fdtab_unlock();
+	if (g.conn)
+		tt_sock_touch();
 	taken_out(g, onto);
 	finish(g, onto);
 	return ret;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define LIBRARY "libtutti-preload.so"
+#define SIDE "memfd:tutti-side"
 #define MAX_ENVIRON (1u << 20)
 
 static FILE *open_proc(pid_t pid, const char *name)
@@ -28,22 +29,29 @@ static FILE *open_proc(pid_t pid, const char *name)
 
 /* ---- the library ---- */
 
-enum mapped { NOT_MAPPED, MAPPED, REPLACED, UNKNOWN };
+/* IDLE: mapped, without the side that 'tutti run' gives it. */
+enum mapped { NOT_MAPPED, MAPPED, IDLE, REPLACED, UNKNOWN };
 
+/*
+ * What is mapped tells; the environment only what a process was started with,
+ * and not even that where the process has written its title over it.
+ */
 static enum mapped find_library(pid_t pid, char *ret_path, size_t bytes)
 {
 	FILE *f = open_proc(pid, "maps");
 	enum mapped found = NOT_MAPPED;
+	bool side = false;
 	char *line = NULL;
 	size_t room = 0;
 
 	*ret_path = '\0';
 	if (!f)
 		return UNKNOWN;
-	while (found == NOT_MAPPED && getline(&line, &room, f) > 0) {
+	while (getline(&line, &room, f) > 0) {
 		char *path = strchr(line, '/'), *end;
 
-		if (!path || !(end = strstr(path, LIBRARY)))
+		side |= path && strstr(path, SIDE);
+		if (found != NOT_MAPPED || !path || !(end = strstr(path, LIBRARY)))
 			continue;
 		found = strstr(end, "(deleted)") ? REPLACED : MAPPED;
 		end[strlen(LIBRARY)] = '\0';
@@ -51,7 +59,7 @@ static enum mapped find_library(pid_t pid, char *ret_path, size_t bytes)
 	}
 	free(line);
 	fclose(f);
-	return found;
+	return found == MAPPED && !side ? IDLE : found;
 }
 
 /* Whether the kernel told its loader to trust nobody; -1: cannot be read. */
@@ -97,22 +105,19 @@ static int read_variable(pid_t pid, const char *name, char *ret_value, size_t by
 
 static void tell_library(struct tt_findings *all, pid_t pid, const struct tt_program *p)
 {
-	char path[PATH_MAX], preload[PATH_MAX], side[32];
+	char path[PATH_MAX], preload[PATH_MAX];
 	enum mapped found = find_library(pid, path, sizeof(path));
-	bool asked;
 
 	read_variable(pid, "LD_PRELOAD", preload, sizeof(preload));
-	read_variable(pid, "TUTTI_SIDE", side, sizeof(side));
-	asked = strstr(preload, LIBRARY) != NULL;
 	if (found == UNKNOWN)
 		tt_findings_add(all, "library", "preloaded library", TT_WARN,
 				"cannot be seen: ask as the user of the process");
 	else if (found == REPLACED)
 		tt_findings_add(all, "library", "preloaded library", TT_WARN,
 				"%.200s was replaced since: start the program anew", path);
-	else if (found == MAPPED && !*side)
+	else if (found == IDLE)
 		tt_findings_add(all, "library", "preloaded library", TT_WARN,
-				"is there, but TUTTI_SIDE was not: start it by 'tutti run'");
+				"is there, but belongs to no side: start it by 'tutti run'");
 	else if (found == MAPPED)
 		tt_findings_add(all, "library", "preloaded library", TT_GOOD, "%.300s", path);
 	else if (is_secure(pid) == 1)
@@ -122,7 +127,7 @@ static void tell_library(struct tt_findings *all, pid_t pid, const struct tt_pro
 	else if (p->why)
 		tt_findings_add(all, "library", "preloaded library", TT_FAIL, "not there: %s",
 				p->why);
-	else if (asked)
+	else if (strstr(preload, LIBRARY))
 		tt_findings_add(
 			all, "library", "preloaded library", TT_FAIL,
 			"not there, though LD_PRELOAD names it: was it unreadable? start the "

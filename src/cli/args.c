@@ -70,6 +70,11 @@ bool tt_arg_seconds(const char *text, double *ret)
 	return true;
 }
 
+bool tt_arg_path(const char *text)
+{
+	return !strcmp(text, "auto") || !strcmp(text, "user") || !strcmp(text, "tcp");
+}
+
 bool tt_arg_spin(const char *text, uint32_t *ret_usec)
 {
 	long v;

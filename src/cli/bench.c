@@ -124,11 +124,11 @@ static const struct tt_bench_spec specs[] = {
 	  .size_bytes = 64, .pairs = 3, .procs = 1, .connections = 10000, .seconds = 2, .quick_seconds = 0.5 },
 	{ .name = "line", .program = "tb-line",
 	  .help = "a cache line from core to core: the yardstick",
-	  .size_bytes = 8, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 1 },
+	  .size_bytes = 8, .pairs = 5, .seconds = 1, .quick_seconds = 1 },
 	{ .name = "ulc", .program = "tb-ulc",
 	  .help = "the raw network, and ucx_perftest where it is installed",
 	  .metrics = latency_metrics, .less_is_better = true, .compared = true,
-	  .size_bytes = 8, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
+	  .size_bytes = 8, .pairs = 5, .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = NULL },
 };
 /* clang-format on */
@@ -333,6 +333,8 @@ static int parse(struct tt_bench *b, int argc, char **argv)
 			break;
 	if (!b->spec->name)
 		return 1 + tt_cli_misuse("bench", "unknown benchmark", argv[optind]);
+	if (b->procs && !b->spec->procs)
+		return 1 + tt_cli_misuse("bench", "--procs means nothing to", b->spec->name);
 	fill_defaults(b);
 	snprintf(size, sizeof(size), "%zu", b->size_bytes);
 	if (!strcmp(b->spec->name, "idle") && (1 << 20) % b->size_bytes)

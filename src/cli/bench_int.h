@@ -67,7 +67,7 @@ struct tt_bench_spec {
 	size_t size_bytes; /* defaults from here on */
 	int warmup;
 	int pairs;
-	int procs;
+	int procs;	 /* 0: no pairs of programs at all */
 	int connections; /* 0: the program does not ask */
 	double seconds;
 	double quick_seconds;

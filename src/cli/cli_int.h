@@ -26,6 +26,7 @@ int tt_cli_fail(const char *what, const char *why, const char *todo);
 int tt_cli_misuse(const char *command, const char *why, const char *word);
 #define TT_MAX_SPIN_USEC 1000000
 #define TT_SPIN_ALLOWED "microseconds, 0 to 1000000, or auto"
+#define TT_PATH_ALLOWED "auto, user or tcp"
 #define TT_SECONDS_ALLOWED "seconds, 0.05 to 3600"
 /* Prints what --option was given and what it takes. Returns TT_EXIT_MISUSE. */
 int tt_cli_bad_value(const char *command, const char *option, const char *value,
@@ -34,6 +35,7 @@ int tt_cli_bad_value(const char *command, const char *option, const char *value,
 int tt_cli_bad_option(const char *command, int opt, char *const *argv);
 bool tt_arg_number(const char *text, long min, long max, long *ret);
 bool tt_arg_seconds(const char *text, double *ret);
+bool tt_arg_path(const char *text);
 bool tt_arg_spin(const char *text, uint32_t *ret_usec); /* auto: UINT32_MAX */
 
 /* up.c */

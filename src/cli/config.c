@@ -60,7 +60,7 @@ static int take(void *user, const char *section, const char *key, const char *va
 			     section[0] ? section : key);
 	}
 	if (!strcmp(key, "path")) {
-		ok = strlen(value) < sizeof(r->all.path);
+		ok = tt_arg_path(value);
 		if (ok && (mine || !r->mine.path))
 			strcpy(r->all.path, value);
 		r->mine.path |= mine;

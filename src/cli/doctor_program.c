@@ -121,9 +121,9 @@ void tt_doctor_environment(struct tt_findings *all, const char *program)
 	if (path && !strcmp(path, "tcp"))
 		tt_findings_add(all, "environment", "environment", TT_FAIL,
 				"TUTTI_PATH is tcp: unset it");
-	else if (path && *path && strcmp(path, "auto") != 0 && strcmp(path, "user") != 0)
+	else if (path && *path && !tt_arg_path(path))
 		tt_findings_add(all, "environment", "environment", TT_FAIL,
-				"TUTTI_PATH cannot be '%.40s': it takes auto, user or tcp", path);
+				"TUTTI_PATH cannot be '%.40s': it takes " TT_PATH_ALLOWED, path);
 	else if (spin && *spin && !tt_arg_spin(spin, &usec))
 		tt_findings_add(all, "environment", "environment", TT_FAIL,
 				"TUTTI_SPIN_USEC takes " TT_SPIN_ALLOWED);

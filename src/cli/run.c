@@ -53,16 +53,22 @@ static int usage(void)
 
 /* ---- options ---- */
 
-/* 0, or the exit status. */
-static int parse_path(const char *path, struct options *o)
+/* What the option or, without it, the environment says. 0, or the exit status. */
+static int parse_path(const char *path, bool by_option, struct options *o)
 {
 	if (!strcmp(path, "kernel") || !strcmp(path, "lan")) {
-		tt_cli_fail("run", "the paths kernel and lan are not in this version",
-			    "use --path user, or leave it out");
+		char text[64];
+
+		snprintf(text, sizeof(text), "%s %s is not in this version",
+			 by_option ? "--path" : "TUTTI_PATH", path);
+		tt_cli_fail("run", text,
+			    by_option ? "use --path user, or leave it out" : "unset it");
 		return TT_EXIT_MISUSE;
 	}
-	if (strcmp(path, "auto") != 0 && strcmp(path, "user") != 0 && strcmp(path, "tcp") != 0)
-		return tt_cli_bad_value("run", "path", path, "auto, user or tcp");
+	if (!tt_arg_path(path) && by_option)
+		return tt_cli_bad_value("run", "path", path, TT_PATH_ALLOWED);
+	if (!tt_arg_path(path))
+		return tt_cli_misuse("run", "TUTTI_PATH takes " TT_PATH_ALLOWED ", not", path);
 	o->tcp = !strcmp(path, "tcp");
 	return 0;
 }
@@ -136,7 +142,7 @@ static int parse(int argc, char **argv, struct options *o)
 		tt_arg_spin(spin, &o->spin_usec);
 	o->stats |= stats;
 	o->strict |= strict;
-	err = parse_path(path ? path : path_default, o);
+	err = parse_path(path ? path : path_default, path, o);
 	return err ? err : -1;
 }
 

@@ -460,6 +460,8 @@ int tt_cmd_status(int argc, char **argv)
 		}
 		if (opt == '?')
 			return tt_cli_bad_option("status", opt, argv);
+		if (how && how != opt)
+			return tt_cli_misuse("status", "--json or --metrics, not both", NULL);
 		how = opt;
 	}
 	if (optind < argc)

@@ -9,7 +9,6 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -210,10 +209,6 @@ static bool is_fork(long number, const long a[6])
 	return false;
 }
 
-/*
- * io_uring moves bytes past libc: programs are told that the kernel lacks it,
- * as container engines tell them, and take their other way.
- */
 EXPORT long syscall(long number, ...)
 {
 	va_list ap;
@@ -224,7 +219,7 @@ EXPORT long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
-	if (number == SYS_io_uring_setup && tt_sock_active() && !getenv("TUTTI_IO_URING")) {
+	if (number == SYS_io_uring_setup && tt_preload_refuses_rings()) {
 		errno = ENOSYS;
 		return -1;
 	}

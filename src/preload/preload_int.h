@@ -20,6 +20,8 @@ void tt_preload_keep_environment(void);
 pid_t (*tt_preload_vfork(void))(void);
 /* syscall() of a number that forks. */
 long tt_preload_raw_fork(long number, const long a[6]);
+/* Whether io_uring is answered with ENOSYS (uring.c). */
+bool tt_preload_refuses_rings(void);
 /* Writes the next definition of name to the function pointer at ret_fn. */
 void tt_next(const char *name, void *ret_fn);
 

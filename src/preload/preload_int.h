@@ -16,6 +16,8 @@ void tt_preload_init(void);
 void tt_preload_adopt_stdio(void);
 /* Remembers what exec.c puts back into cleared environments. */
 void tt_preload_keep_environment(void);
+/* memory.c */
+void tt_preload_find_memory(void);
 /* vfork.S: notes it; returns libc's. */
 pid_t (*tt_preload_vfork(void))(void);
 /* syscall() of a number that forks. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -198,13 +199,14 @@ static bool is_fork(long number, const long a[6])
 			tt_proc.lends = true;
 		return !(a[0] & CLONE_VM) && !a[1];
 	}
-	if (number == SYS_clone3 && !bad_pointer((const void *)(uintptr_t)a[0])) {
+	if (number == SYS_clone3 && (size_t)a[1] >= 64 &&
+	    tt_user_readable((const void *)(uintptr_t)a[0], 64)) {
 		const uint64_t *args =
 			(const uint64_t *)(uintptr_t)a[0]; /* flags; stack is the sixth */
 
-		if ((size_t)a[1] >= 64 && (args[0] & CLONE_VM))
+		if (args[0] & CLONE_VM)
 			tt_proc.lends = true;
-		return (size_t)a[1] >= 64 && !(args[0] & CLONE_VM) && !args[5];
+		return !(args[0] & CLONE_VM) && !args[5];
 	}
 	return false;
 }
@@ -234,5 +236,9 @@ EXPORT long syscall(long number, ...)
 		return close((int)a[0]);
 	if (number == SYS_close_range)
 		return close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
+	if (number == SYS_munmap)
+		return munmap((void *)a[0], (size_t)a[1]);
+	if (number == SYS_mprotect)
+		return mprotect((void *)a[0], (size_t)a[1], (int)a[2]);
 	return tt_sys.syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

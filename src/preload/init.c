@@ -32,6 +32,7 @@ void tt_preload_init(void)
 	int err = errno;
 
 	find_next();
+	tt_preload_find_memory();
 	tt_preload_ready = true;
 	tt_sock_init();
 	tt_preload_keep_environment();

@@ -33,8 +33,7 @@ static ssize_t recv1(struct tt_conn *c, int fd, void *buf, size_t n, int flags)
 {
 	struct iovec iov = {buf, n};
 
-	/* MSG_TRUNC throws away what it receives and needs no place for it. */
-	if (n && bad_pointer(buf) && !(flags & MSG_TRUNC))
+	if (bad_address(buf, n))
 		return -EFAULT;
 	return tt_sock_recv(c, fd, &iov, 1, flags);
 }
@@ -43,7 +42,7 @@ static ssize_t send1(struct tt_conn *c, int fd, const void *buf, size_t n, int f
 {
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 
-	if (n && bad_pointer(buf))
+	if (bad_address(buf, n))
 		return -EFAULT;
 	return tt_sock_send(c, fd, &iov, 1, flags);
 }
@@ -57,7 +56,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 		tt_sock_touch();
 		return tt_sys.read(fd, buf, n);
 	}
-	if (on_ring(c) && !bad_pointer(buf)) {
+	if (on_ring(c)) {
 		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
 
 		if (r >= 0)
@@ -77,7 +76,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		tt_sock_touch();
 		return tt_sys.write(fd, buf, n);
 	}
-	if (on_ring(c) && !bad_pointer(buf)) {
+	if (on_ring(c)) {
 		ssize_t r = tt_sock_send_fast(c, fd, buf, n, 0);
 
 		if (r >= 0)
@@ -95,7 +94,7 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 		tt_sock_touch();
 		return tt_sys.recv(fd, buf, n, flags);
 	}
-	if (on_ring(c) && !bad_pointer(buf) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL))) {
+	if (on_ring(c) && !(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL))) {
 		ssize_t r = tt_sock_recv_fast(c, fd, buf, n);
 
 		if (r >= 0)
@@ -113,7 +112,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 		tt_sock_touch();
 		return tt_sys.send(fd, buf, n, flags);
 	}
-	if (on_ring(c) && !bad_pointer(buf) && !(flags & ~MSG_NOSIGNAL)) {
+	if (on_ring(c) && !(flags & ~MSG_NOSIGNAL)) {
 		ssize_t r = tt_sock_send_fast(c, fd, buf, n, flags);
 
 		if (r >= 0)
@@ -142,8 +141,13 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr 
 	ssize_t r = FINISH(recv1(c, fd, buf, n, flags));
 
 	/* A stream names no sender. */
-	if (r >= 0 && from && len)
-		*len = 0;
+	if (r < 0 || !from)
+		return r;
+	if (!tt_user_writable(len, sizeof(*len)))
+		return finish(-EFAULT);
+	if ((int)*len < 0)
+		return finish(-EINVAL);
+	*len = 0;
 	return r;
 }
 
@@ -169,12 +173,12 @@ static int check_iov(const struct iovec *iov, int n, int too_many)
 
 	if (n < 0 || n > IOV_MAX)
 		return too_many;
-	if (n && bad_pointer(iov))
+	if (!tt_user_readable(iov, (size_t)n * sizeof(*iov)))
 		return -EFAULT;
 	for (int i = 0; i < n; i++) {
 		if (iov[i].iov_len > SSIZE_MAX - total)
 			return -EINVAL;
-		if (iov[i].iov_len && bad_pointer(iov[i].iov_base))
+		if (bad_address(iov[i].iov_base, iov[i].iov_len))
 			return -EFAULT;
 		total += iov[i].iov_len;
 	}
@@ -330,7 +334,7 @@ static ssize_t recvmsg_kernel(int fd, struct msghdr *m, int flags)
 
 static ssize_t recvmsg_ring(struct tt_conn *c, int fd, struct msghdr *m, int flags)
 {
-	int bad = flags & MSG_TRUNC ? 0 : check_iov(m->msg_iov, (int)m->msg_iovlen, -EMSGSIZE);
+	int bad = check_iov(m->msg_iov, (int)m->msg_iovlen, -EMSGSIZE);
 
 	if (bad)
 		return bad;
@@ -342,6 +346,8 @@ static ssize_t recvmsg_ring(struct tt_conn *c, int fd, struct msghdr *m, int fla
 	ssize_t r = tt_sock_recv(c, fd, m->msg_iov, (int)m->msg_iovlen, flags);
 
 	if (r >= 0) {
+		if (!tt_user_writable(m, sizeof(*m)))
+			return -EFAULT;
 		m->msg_namelen = 0;
 		m->msg_controllen = 0;
 		m->msg_flags = flags & MSG_CMSG_CLOEXEC;
@@ -356,7 +362,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 
 	if (!c)
 		return recvmsg_kernel(fd, m, flags);
-	if (bad_pointer(m))
+	if (!tt_user_readable(m, sizeof(*m)))
 		return finish(-EFAULT);
 	DISPATCH(c, fd, 0, tt_sys.recvmsg(fd, m, flags), recvmsg_ring(c, fd, m, flags));
 }
@@ -367,12 +373,13 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	struct tt_conn *c = tt_fd_conn(fd);
 
 	if (!c) {
-		if (!bad_pointer(m) && m->msg_controllen && tt_sock_active())
+		if (tt_sock_active() && tt_user_readable(m, sizeof(*m)) && m->msg_controllen &&
+		    tt_user_readable(m->msg_control, m->msg_controllen))
 			note_sent(fd, m);
 		tt_sock_touch();
 		return tt_sys.sendmsg(fd, m, flags);
 	}
-	if (bad_pointer(m))
+	if (!tt_user_readable(m, sizeof(*m)))
 		return finish(-EFAULT);
 	int bad = check_iov(m->msg_iov, (int)m->msg_iovlen, -EMSGSIZE);
 
@@ -394,6 +401,8 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned int n, int flags)
 	for (unsigned int i = 0; i < n; i++) {
 		ssize_t r = sendmsg(fd, &v[i].msg_hdr, flags);
 
+		if (r >= 0 && !tt_user_writable(&v[i].msg_len, sizeof(v[i].msg_len)))
+			r = finish(-EFAULT);
 		if (r < 0)
 			return i ? (int)i : -1;
 		v[i].msg_len = (unsigned int)r;
@@ -412,6 +421,8 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned int n, int flags, struct
 		int wait = i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0;
 		ssize_t r = recvmsg(fd, &v[i].msg_hdr, (flags & ~MSG_WAITFORONE) | wait);
 
+		if (r >= 0 && !tt_user_writable(&v[i].msg_len, sizeof(v[i].msg_len)))
+			r = finish(-EFAULT);
 		if (r < 0)
 			return i ? (int)i : -1;
 		v[i].msg_len = (unsigned int)r;

@@ -36,7 +36,8 @@ EXPORT int prctl(int option, ...)
  */
 static bool gives_up_descriptors(int resource, const struct rlimit *limit)
 {
-	return resource == RLIMIT_NOFILE && !bad_pointer(limit) && limit->rlim_max <= 3;
+	return resource == RLIMIT_NOFILE && tt_user_readable(limit, sizeof(*limit)) &&
+	       limit->rlim_max <= 3;
 }
 
 /* What we execute could map no link, and so not take up what is on one. We go on with it. */
@@ -44,7 +45,7 @@ static bool gives_up_space(int resource, const struct rlimit *limit)
 {
 	struct tt_link_geometry g = tt_stream_geometry();
 
-	return resource == RLIMIT_AS && !bad_pointer(limit) &&
+	return resource == RLIMIT_AS && tt_user_readable(limit, sizeof(*limit)) &&
 	       limit->rlim_cur < 2 * tt_link_bytes(&g);
 }
 

@@ -4,6 +4,7 @@
 #define TT_PRELOAD_INT_H
 
 #include "base/sys.h"
+#include "base/usermem.h"
 #include "sock/sock.h"
 
 #include <errno.h>
@@ -16,6 +17,8 @@ void tt_preload_init(void);
 void tt_preload_adopt_stdio(void);
 /* Remembers what exec.c puts back into cleared environments. */
 void tt_preload_keep_environment(void);
+/* memory.c */
+void tt_preload_find_memory(void);
 /* vfork.S: notes it; returns libc's. */
 pid_t (*tt_preload_vfork(void))(void);
 /* syscall() of a number that forks. */
@@ -33,12 +36,14 @@ static inline void enter(void)
 }
 
 /*
- * The first page is never mapped: NULL and small numbers are EFAULT here as in
- * the kernel. Other bad pointers are not looked for.
+ * What the kernel refuses by its number alone, before it waits for data or room.
+ * Other bad pointers matter when something is to be copied: base/usermem.h.
  */
-static inline bool bad_pointer(const void *p)
+static inline bool bad_address(const void *p, size_t n)
 {
-	return (uintptr_t)p < 4096;
+	uintptr_t end = (uintptr_t)p + (n < INT32_MAX ? n : INT32_MAX);
+
+	return (intptr_t)p < 0 || (intptr_t)end < 0;
 }
 
 /* The edge where negative errnos become -1 and errno. */

@@ -2,6 +2,7 @@
 /* Calls that wait for readiness. */
 #include "preload/preload_int.h"
 
+#include <limits.h>
 #include <sys/epoll.h>
 
 #define NS_PER_MS 1000000LL
@@ -11,10 +12,22 @@ static bool bad_time(const struct timespec *ts)
 	return ts && (ts->tv_sec < 0 || ts->tv_nsec < 0 || ts->tv_nsec > 999999999);
 }
 
-/* What the kernel refuses is not worth a look of ours. */
+/*
+ * What the kernel refuses is not worth a look of ours: it gets such calls. (Of
+ * times: libc reads most of them itself, and dies of bad ones.)
+ */
 static bool bad_poll(const struct pollfd *fds, nfds_t n)
 {
-	return n && bad_pointer(fds);
+	return n <= INT_MAX && !tt_user_writable(fds, n * sizeof(*fds));
+}
+
+static bool bad_sets(int n, const fd_set *r, const fd_set *w, const fd_set *x)
+{
+	const size_t word = sizeof(unsigned long);
+	size_t bytes = n > 0 ? ((size_t)n + 8 * word - 1) / (8 * word) * word : 0;
+
+	return (r && !tt_user_writable(r, bytes)) || (w && !tt_user_writable(w, bytes)) ||
+	       (x && !tt_user_writable(x, bytes));
 }
 
 EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
@@ -22,7 +35,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 	enter();
 	struct timespec ts = {timeout_ms / 1000, timeout_ms % 1000 * NS_PER_MS};
 
-	if (bad_poll(fds, n) || !tt_sock_active())
+	if (!tt_sock_active() || bad_poll(fds, n))
 		return tt_sys.poll(fds, n, timeout_ms);
 	return (int)FINISH(tt_sock_poll(fds, n, timeout_ms < 0 ? NULL : &ts, NULL));
 }
@@ -30,7 +43,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
 	enter();
-	if (bad_poll(fds, n) || !tt_sock_active())
+	if (!tt_sock_active() || bad_poll(fds, n))
 		return tt_sys.ppoll(fds, n, timeout, mask);
 	return (int)FINISH(tt_sock_poll(fds, n, timeout, mask));
 }
@@ -40,7 +53,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *tv)
 	enter();
 	struct timespec ts;
 
-	if (!tt_sock_active())
+	if (!tt_sock_active() || bad_sets(n, r, w, x))
 		return tt_sys.select(n, r, w, x, tv);
 	if (tv && (tv->tv_sec < 0 || tv->tv_usec < 0))
 		return (int)finish(-EINVAL);
@@ -55,7 +68,7 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec
 		   const sigset_t *mask)
 {
 	enter();
-	if (!tt_sock_active())
+	if (!tt_sock_active() || bad_sets(n, r, w, x))
 		return tt_sys.pselect(n, r, w, x, timeout, mask);
 	if (bad_time(timeout))
 		return (int)finish(-EINVAL);
@@ -82,7 +95,7 @@ EXPORT int epoll_create(int size)
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	enter();
-	if (bad_pointer(ev) && op != EPOLL_CTL_DEL)
+	if (op != EPOLL_CTL_DEL && tt_sock_active() && !tt_user_readable(ev, sizeof(*ev)))
 		return (int)finish(-EFAULT);
 	return (int)FINISH(tt_sock_epoll_ctl(epfd, op, fd, ev));
 }
@@ -92,7 +105,7 @@ EXPORT int epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms
 	enter();
 	int64_t ns = timeout_ms < 0 ? INT64_MAX : timeout_ms * NS_PER_MS;
 
-	if (bad_pointer(evs) || !tt_sock_active())
+	if (!tt_sock_active() || bad_address(evs, 0))
 		return tt_sys.epoll_wait(epfd, evs, max, timeout_ms);
 	return (int)FINISH(tt_sock_epoll_wait(epfd, evs, max, ns, NULL));
 }
@@ -103,6 +116,8 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *evs, int max, int timeout_m
 	enter();
 	int64_t ns = timeout_ms < 0 ? INT64_MAX : timeout_ms * NS_PER_MS;
 
+	if (bad_address(evs, 0))
+		return tt_sys.epoll_pwait(epfd, evs, max, timeout_ms, mask);
 	return (int)FINISH(tt_sock_epoll_wait(epfd, evs, max, ns, mask));
 }
 
@@ -112,6 +127,8 @@ EXPORT int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct
 	enter();
 	int64_t ns = INT64_MAX;
 
+	if (bad_address(evs, 0) || (timeout && !tt_user_readable(timeout, sizeof(*timeout))))
+		return (int)finish(-EFAULT);
 	if (bad_time(timeout))
 		return (int)finish(-EINVAL);
 	if (timeout && timeout->tv_sec < 1ll << 32)

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/shm.h"
 #include "base/sys.h"
+#include "base/usermem.h"
 #include "sock/epoll_int.h"
 
 #include <errno.h>
@@ -303,6 +304,10 @@ static bool ready_on_ring(void *arg, int fd, struct epoll_event *ev)
 		uint32_t got = (uint32_t)(unsigned short)tt_conn_poll(i->conn, fd, (short)want);
 
 		got &= want | EPOLLERR | EPOLLHUP;
+		if (got && !tt_user_writable(&l->evs[l->n], sizeof(*l->evs))) {
+			l->n = l->n ? l->n : -EFAULT;
+			return false;
+		}
 		if (got)
 			l->evs[l->n++] = (struct epoll_event){.events = got, .data = ev->data};
 		break;

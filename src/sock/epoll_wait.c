@@ -2,6 +2,7 @@
 /* Waiting on epoll sets: look, spin, sleep. The note is in epoll.c. */
 #include "base/clock.h"
 #include "base/sys.h"
+#include "base/usermem.h"
 #include "sock/epoll_int.h"
 
 #include <errno.h>
@@ -45,7 +46,23 @@ static void drained(struct tt_conn *c)
 	tt_conn_unlock_rx(c);
 }
 
-/* set->lock held. Moves what is ready from the list into evs. */
+/* Those not reached come first next time: i and what follows it, before the others. */
+static void put_back(struct tt_eset *s, struct tt_interest *i)
+{
+	struct tt_interest *last = i;
+
+	while (last->next_ready)
+		last = last->next_ready;
+	last->next_ready = s->ready;
+	if (!s->ready)
+		s->ready_tail = &last->next_ready;
+	s->ready = i;
+}
+
+/*
+ * set->lock held. Moves what is ready from the list into evs. -EFAULT: there is
+ * something, and no place for it.
+ */
 static int collect(struct tt_eset *s, struct epoll_event *evs, int max)
 {
 	struct tt_interest *list, *i, *next;
@@ -58,15 +75,7 @@ static int collect(struct tt_eset *s, struct epoll_event *evs, int max)
 	for (i = list; i; i = next) {
 		next = i->next_ready;
 		if (n == max) {
-			/* Those not reached come first next time: put them before the others. */
-			struct tt_interest *last = i;
-
-			while (last->next_ready)
-				last = last->next_ready;
-			last->next_ready = s->ready;
-			if (!s->ready)
-				s->ready_tail = &last->next_ready;
-			s->ready = i;
+			put_back(s, i);
 			break;
 		}
 		i->queued = false;
@@ -75,6 +84,11 @@ static int collect(struct tt_eset *s, struct epoll_event *evs, int max)
 		if (!ev) {
 			drained(i->conn);
 			continue;
+		}
+		if (!tt_user_writable(&evs[n], sizeof(*evs))) {
+			i->queued = true;
+			put_back(s, i);
+			return n ? n : -EFAULT;
 		}
 		evs[n].events = ev;
 		evs[n++].data = i->data;
@@ -85,6 +99,14 @@ static int collect(struct tt_eset *s, struct epoll_event *evs, int max)
 			tt_eset_queue(i);
 	}
 	return n;
+}
+
+/* Behind n events that are there. */
+static int collect_more(struct tt_eset *s, struct epoll_event *evs, int n, int max)
+{
+	int more = collect(s, evs + n, max - n);
+
+	return more >= 0 ? n + more : n ? n : more;
 }
 
 /* Events of I: the kernel has news of some shadows. set->lock held. */
@@ -169,7 +191,7 @@ static int look(struct tt_eset *s, struct epoll_event *evs, int max, bool ask_ke
 		n = tt_sys.epoll_wait(s->epfd, evs, max, 0);
 		n = n > 0 ? sift(s, evs, n) : 0;
 	}
-	return n < max ? n + collect(s, evs + n, max - n) : n;
+	return n < max ? collect_more(s, evs, n, max) : n;
 }
 
 /* Before the lock is left: who waits from outside finds E readable if and only if it is. */
@@ -311,7 +333,7 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 	if (s->inner >= 0) {
 		tt_cq_arm(&s->cq);
 		n = collect(s, evs, max);
-		if (n > 0) {
+		if (n != 0) {
 			s->sleepers--;
 			if (!s->sleepers && !s->watched)
 				tt_cq_disarm(&s->cq);
@@ -339,7 +361,8 @@ static int sleep_in_kernel(struct tt_eset *s, int epfd, struct epoll_event *evs,
 
 		n = sift(s, evs, n);
 		rung -= n;
-		n += n < max ? collect(s, evs + n, max - n) : 0;
+		if (n < max)
+			n = collect_more(s, evs, n, max);
 		tt_eset_settle(s);
 		tt_unlock(&s->lock);
 		if (rung && !n && s->claimed)
@@ -368,7 +391,7 @@ static int wait_shared(struct tt_eset *s, int epfd, struct epoll_event *evs, int
 	for (;;) {
 		int n = s->all ? tt_eset_collect_left(s, evs, max) : 0;
 
-		if (n > 0)
+		if (n != 0)
 			return n;
 		n = kernel_wait(epfd, evs, max, time_left(deadline), mask);
 		int left = n > 0 ? tt_eset_sift_shared(s, evs, n) : n;
@@ -376,6 +399,16 @@ static int wait_shared(struct tt_eset *s, int epfd, struct epoll_event *evs, int
 		if (left != 0 || n == 0)
 			return left;
 	}
+}
+
+/* With no place for an event: waits for one, and leaves it there. */
+static int wait_in_vain(int epfd, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct timespec ts = {timeout_ns / TT_NS_PER_SEC, timeout_ns % TT_NS_PER_SEC};
+	struct pollfd p = {epfd, POLLIN, 0};
+	int n = tt_sock_poll(&p, 1, timeout_ns == INT64_MAX ? NULL : &ts, mask);
+
+	return n > 0 ? -EFAULT : n;
 }
 
 int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns,
@@ -390,6 +423,8 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 		refresh_others(s);
 	if (!s || max <= 0 || (!s->all && !s->kernel))
 		return kernel_wait(epfd, evs, max, timeout_ns, mask);
+	if (!tt_user_writable(evs, sizeof(*evs)))
+		return wait_in_vain(epfd, timeout_ns, mask);
 	int64_t deadline = timeout_ns == INT64_MAX ? INT64_MAX : tt_now_ns() + timeout_ns;
 
 	if (s->kernel)
@@ -400,7 +435,7 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 		if (s->watched || s->sleepers)
 			tt_eset_settle(s);
 		tt_unlock(&s->lock);
-		if (n > 0 || timeout_ns == 0)
+		if (n != 0 || timeout_ns == 0)
 			return n;
 		tt_spin_start(&sp);
 		while (tt_spin_next(&sp)) {
@@ -413,6 +448,8 @@ int tt_sock_epoll_wait(int epfd, struct epoll_event *evs, int max, int64_t timeo
 			tt_lock(&s->lock);
 			n = look(s, evs, max, due);
 			tt_unlock(&s->lock);
+			if (n < 0)
+				return n;
 			if (n > 0) {
 				tt_spin_won(&sp);
 				tt_count(&tt_proc.mem->totals.spins, 1);

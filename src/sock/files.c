@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/shm.h"
 #include "base/sys.h"
+#include "base/usermem.h"
 #include "sock/sock.h"
 #include "ulc/bell.h"
 #include "ulc/chan.h"
@@ -455,6 +456,7 @@ void tt_sock_fork_child(void)
 	if (!tt_sock_active())
 		return;
 	tt_guard_fork_child();
+	tt_user_forget_all(); /* MADV_DONTFORK */
 	tt_proc_fork_child();
 	tt_fdtab_fork_child();
 	tt_conn_fork_child();

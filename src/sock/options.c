@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/sys.h"
+#include "base/usermem.h"
 #include "sock/sock.h"
 
 #include <errno.h>
@@ -82,7 +83,8 @@ int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t l
 		return -ENOENT; /* as a kernel without that protocol */
 	if (c && level == SOL_SOCKET && name == SO_ZEROCOPY && c->mode == TT_CONN_ATTACHED)
 		return -EOPNOTSUPP;
-	if (c && level == IPPROTO_TCP && name == TCP_CORK && len >= sizeof(int) && c->e)
+	if (c && level == IPPROTO_TCP && name == TCP_CORK && len >= sizeof(int) && c->e &&
+	    tt_user_readable(val, sizeof(int)))
 		return set_cork(c, fd, val, len);
 	int ret = tt_sys.setsockopt(fd, level, name, val, len) < 0 ? -errno : 0;
 
@@ -106,8 +108,12 @@ int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 	struct tt_conn *c = tt_fd_conn(fd);
 	uint32_t pending = TT_RESET_PENDING;
 
+	/* The kernel is asked of what it will refuse. */
+	if (c && !tt_user_writable(len, sizeof(*len)))
+		c = NULL;
 	if (c && c->mode == TT_CONN_ATTACHED && level == SOL_SOCKET && name == SO_ERROR &&
-	    *len >= sizeof(int) && tt_cas(&c->e->reset, &pending, TT_RESET_TOLD)) {
+	    *len >= sizeof(int) && tt_user_writable(val, sizeof(int)) &&
+	    tt_cas(&c->e->reset, &pending, TT_RESET_TOLD)) {
 		*(int *)val = tt_conn_reset_error(c);
 		*len = sizeof(int);
 		return 0;
@@ -139,7 +145,7 @@ bool tt_sock_ioctl(int fd, unsigned long req, void *arg, int *ret)
 			tt_sock_set_nonblock(fd, *(int *)arg != 0);
 		return true;
 	}
-	if (c->mode != TT_CONN_ATTACHED)
+	if (c->mode != TT_CONN_ATTACHED || !tt_user_writable(arg, sizeof(int)))
 		return false;
 	if (req == SIOCATMARK) {
 		/* What is in the ring lies before anything urgent. */

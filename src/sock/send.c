@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "base/usermem.h"
 #include "ulc/chan.h"
 
 #include <errno.h>
@@ -182,6 +183,7 @@ static _Thread_local struct deferred {
 static ssize_t defer(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, size_t skip)
 {
 	size_t n = tt_iov_total(iov, iovcnt) - skip;
+	const uint32_t had = deferred.bytes;
 
 	if ((deferred.bytes && deferred.conn != c) || n > DEFER_MAX - deferred.bytes)
 		return -EAGAIN;
@@ -193,6 +195,10 @@ static ssize_t defer(struct tt_conn *c, int fd, const struct iovec *iov, int iov
 		if (skip >= len) {
 			skip -= len;
 			continue;
+		}
+		if (!tt_user_readable((char *)iov[i].iov_base + skip, len - skip)) {
+			deferred.bytes = had;
+			return -EFAULT;
 		}
 		memcpy(deferred.buf + deferred.bytes, (char *)iov[i].iov_base + skip, len - skip);
 		deferred.bytes += (uint32_t)(len - skip);

@@ -3,6 +3,7 @@
 #include "sock/io_int.h"
 
 #include "base/sys.h"
+#include "base/usermem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +59,8 @@ static ssize_t send_by_buffer(struct tt_conn *c, int out, int in, off_t at, size
 
 ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
 {
+	if (offset && !tt_user_writable(offset, sizeof(*offset)))
+		return -EFAULT;
 	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	size_t done = 0;
 	bool stop = false;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "stream/stream.h"
 
+#include "base/usermem.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -186,8 +188,9 @@ static inline void publish(struct tt_stream *s, const struct tt_stream_tx *t)
 	tt_store_release(&s->tx->tail, t->tail);
 }
 
+/* sound: up to so many bytes *done may grow from memory that is known to be readable. */
 static int send_flat(struct tt_stream *s, struct tt_stream_tx *t, const char *buf, size_t bytes,
-		     size_t *done)
+		     size_t sound, size_t *done)
 {
 	while (bytes > 0) {
 		size_t n = min_size(bytes, PIECE), room = free_bytes(s, t);
@@ -202,6 +205,8 @@ static int send_flat(struct tt_stream *s, struct tt_stream_tx *t, const char *bu
 				return 0;
 			n = min_size(n, room);
 		}
+		if (*done + n > sound && !tt_user_readable(buf, n))
+			return -EFAULT;
 		put_bytes(s, t, buf, n);
 		publish(s, t);
 		buf += n;
@@ -211,11 +216,20 @@ static int send_flat(struct tt_stream *s, struct tt_stream_tx *t, const char *bu
 	return 0;
 }
 
+/* What went before a bad pointer went. */
+static int ended(int err, size_t done, size_t want)
+{
+	if (err < 0 && (err != -EFAULT || !done))
+		return err;
+	return done || !want ? 0 : -EAGAIN;
+}
+
 int tt_stream_send1(struct tt_stream *s, struct tt_stream_tx *t, const void *buf, size_t bytes,
 		    size_t *ret_bytes)
 {
 	/* The case that counts: it fits where the last one went. */
-	if (!t->store && bytes <= SMALL_MESSAGE && free_bytes(s, t) >= bytes) {
+	if (!t->store && bytes <= SMALL_MESSAGE && free_bytes(s, t) >= bytes &&
+	    tt_user_readable(buf, bytes)) {
 		put_bytes(s, t, buf, bytes);
 		publish(s, t);
 		*ret_bytes = bytes;
@@ -225,10 +239,10 @@ int tt_stream_send1(struct tt_stream *s, struct tt_stream_tx *t, const void *buf
 	int err = send_begin(s, t, bytes);
 
 	if (err == 0)
-		err = send_flat(s, t, buf, bytes, &done);
+		err = send_flat(s, t, buf, bytes, 0, &done);
 	send_end(s, t);
 	*ret_bytes = done;
-	return err < 0 ? err : done || !bytes ? 0 : -EAGAIN;
+	return ended(err, done, bytes);
 }
 
 static size_t iov_bytes(const struct iovec *iov, int iovcnt)
@@ -240,11 +254,36 @@ static size_t iov_bytes(const struct iovec *iov, int iovcnt)
 	return n;
 }
 
+/* As the kernel, which copies small pieces as one: nothing goes when one of them is bad. */
+static bool first_readable(const struct iovec *iov, int iovcnt, size_t skip, size_t n)
+{
+	for (int i = 0; n > 0 && i < iovcnt; i++) {
+		size_t len = iov[i].iov_len;
+
+		if (skip >= len) {
+			skip -= len;
+			continue;
+		}
+		len = min_size(len - skip, n);
+		if (!tt_user_readable((const char *)iov[i].iov_base + skip, len))
+			return false;
+		n -= len;
+		skip = 0;
+	}
+	return true;
+}
+
 int tt_stream_send(struct tt_stream *s, struct tt_stream_tx *t, const struct iovec *iov, int iovcnt,
 		   size_t skip, size_t *ret_bytes)
 {
-	size_t done = 0, want = iov_bytes(iov, iovcnt) - skip;
+	size_t done = 0, want = iov_bytes(iov, iovcnt) - skip, sound = 0;
 	int err = send_begin(s, t, want);
+
+	if (err == 0 && iovcnt > 1) {
+		sound = min_size(min_size(want, PIECE), free_bytes(s, t));
+		if (!first_readable(iov, iovcnt, skip, sound))
+			err = -EFAULT;
+	}
 
 	for (int i = 0; err == 0 && i < iovcnt; i++) {
 		size_t len = iov[i].iov_len, before = done;
@@ -253,14 +292,15 @@ int tt_stream_send(struct tt_stream *s, struct tt_stream_tx *t, const struct iov
 			skip -= len;
 			continue;
 		}
-		err = send_flat(s, t, (const char *)iov[i].iov_base + skip, len - skip, &done);
+		err = send_flat(s, t, (const char *)iov[i].iov_base + skip, len - skip, sound,
+				&done);
 		if (done - before < len - skip)
 			break;
 		skip = 0;
 	}
 	send_end(s, t);
 	*ret_bytes = done;
-	return err < 0 ? err : done || !want ? 0 : -EAGAIN;
+	return ended(err, done, want);
 }
 
 int tt_stream_reserve(struct tt_stream *s, struct tt_stream_tx *t, size_t want,
@@ -510,9 +550,12 @@ static int span_at(struct tt_stream *s, const struct tt_stream_rx *r, uint64_t p
 	return 0;
 }
 
-/* One buffer; *done grows. Stops when nothing is there. */
+/*
+ * One buffer; *done grows. Stops when nothing is there. sound: up to so many
+ * bytes *done may grow in memory that is known to be writable.
+ */
 static int recv_flat(struct tt_stream *s, struct tt_stream_rx *r, char *buf, size_t bytes,
-		     bool peek, uint64_t *pos, size_t *done)
+		     bool peek, size_t sound, uint64_t *pos, size_t *done)
 {
 	while (bytes > 0) {
 		unsigned char *place;
@@ -534,6 +577,8 @@ static int recv_flat(struct tt_stream *s, struct tt_stream_rx *r, char *buf, siz
 		n = min_size(n, bytes);
 		if (n > PIECE)
 			n = PIECE;
+		if (*done + n > sound && !tt_user_writable(buf, n))
+			return -EFAULT;
 		memcpy(buf, place, n);
 		buf += n;
 		bytes -= n;
@@ -562,33 +607,57 @@ static inline bool room_matters(const struct tt_stream *s, const struct tt_strea
 	       r->tail_seen - head_before > store_size(s, r->store) / 4;
 }
 
+/* The same for a receiver: what is there is received as a whole or not at all. */
+static bool first_writable(const struct iovec *iov, int iovcnt, size_t n)
+{
+	for (int i = 0; n > 0 && i < iovcnt; i++) {
+		size_t len = min_size(iov[i].iov_len, n);
+
+		if (len && !tt_user_writable(iov[i].iov_base, len))
+			return false;
+		n -= len;
+	}
+	return true;
+}
+
 int tt_stream_recv1(struct tt_stream *s, struct tt_stream_rx *r, void *buf, size_t bytes, bool peek,
 		    size_t *ret_bytes, bool *ret_room)
 {
-	struct iovec iov = {buf, bytes};
+	uint64_t pos = r->head, before = r->head;
+	int err = pos == r->tail_seen ? refresh_tail(s, r) : 0;
+	size_t done = 0, sound = min_size(min_size((size_t)(r->tail_seen - pos), PIECE), bytes);
 
-	return tt_stream_recv(s, r, &iov, 1, peek, ret_bytes, ret_room);
+	if (err == 0 && !tt_user_writable(buf, sound))
+		err = -EFAULT;
+	if (err == 0)
+		err = recv_flat(s, r, buf, bytes, peek, sound, &pos, &done);
+	*ret_room = !peek && done && room_matters(s, r, before);
+	*ret_bytes = done;
+	return ended(err, done, SIZE_MAX);
 }
 
 int tt_stream_recv(struct tt_stream *s, struct tt_stream_rx *r, const struct iovec *iov, int iovcnt,
 		   bool peek, size_t *ret_bytes, bool *ret_room)
 {
 	uint64_t pos = r->head, before = r->head;
-	size_t done = 0;
-	int err = 0;
+	int err = pos == r->tail_seen ? refresh_tail(s, r) : 0;
+	size_t done = 0, sound = min_size((size_t)(r->tail_seen - pos), PIECE);
+
+	if (err == 0 && !first_writable(iov, iovcnt, sound))
+		err = -EFAULT;
 
 	for (int i = 0; err == 0 && i < iovcnt; i++) {
 		size_t had = done;
 
 		if (!iov[i].iov_len)
 			continue;
-		err = recv_flat(s, r, iov[i].iov_base, iov[i].iov_len, peek, &pos, &done);
+		err = recv_flat(s, r, iov[i].iov_base, iov[i].iov_len, peek, sound, &pos, &done);
 		if (done - had < iov[i].iov_len)
 			break;
 	}
 	*ret_room = !peek && done && room_matters(s, r, before);
 	*ret_bytes = done;
-	return err < 0 ? err : done ? 0 : -EAGAIN;
+	return ended(err, done, SIZE_MAX);
 }
 
 int tt_stream_pending(struct tt_stream *s, struct tt_stream_rx *r, uint64_t *ret_bytes)

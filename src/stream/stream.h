@@ -136,7 +136,8 @@ struct tt_link_geometry tt_stream_geometry(void);
 /*
  * Puts bytes from iov, skipping the first skip bytes of it, as many as there
  * is room for, and publishes them; *ret_bytes says how many. The caller
- * notifies. -EAGAIN when there is no room at all, -EPROTO.
+ * notifies. -EAGAIN when there is no room at all, -EPROTO; -EFAULT when what
+ * is to go first cannot be read.
  */
 int tt_stream_send(struct tt_stream *s, struct tt_stream_tx *t, const struct iovec *iov, int iovcnt,
 		   size_t skip, size_t *ret_bytes);
@@ -174,7 +175,8 @@ void tt_stream_rx_recover(struct tt_stream *s, struct tt_stream_rx *r);
 
 /*
  * Copies up to the iov's room; consumes unless peek. *ret_bytes, at least 1;
- * -EAGAIN when nothing is there; -EPROTO. *ret_room says that a sender may wait for the room made: the
+ * -EAGAIN when nothing is there; -EPROTO; -EFAULT when the place for what is
+ * first cannot be written. *ret_room says that a sender may wait for the room made: the
  * caller then notifies.
  */
 int tt_stream_recv(struct tt_stream *s, struct tt_stream_rx *r, const struct iovec *iov, int iovcnt,

@@ -616,25 +616,60 @@ static void outq_b(struct t *t)
 
 /* --- bad arguments ----------------------------------------------------------------------------- */
 
+/*
+ * Pages of every kind in a row. Counts are asserted on only where the kernel has one unit: what one
+ * small call sent is copied as a whole or not at all, to and from a program's memory.
+ */
+enum { GOOD, NONE, READ_ONLY, HOLE, GOOD_AGAIN, PAGES };
+
+static char *fault_pages(size_t page)
+{
+	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+
+	memset(p, 'p', PAGES * page);
+	mprotect(p + NONE * page, page, PROT_NONE);
+	mprotect(p + READ_ONLY * page, page, PROT_READ);
+	munmap(p + HOLE * page, page);
+	return p;
+}
+
 static void fault_a(struct t *t)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct iovec v = {(char *)8, 8};
+	char *p = fault_pages(page), *none = p + NONE * page, *hole = p + HOLE * page;
+	char good[] = "good";
+	struct iovec v[2] = {{(char *)8, 8}, {good, 4}}, second[2] = {{good, 4}, {none, 4}};
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = 1};
+	struct mmsghdr mm[2] = {{.msg_hdr = {.msg_iov = second, .msg_iovlen = 1}},
+				{.msg_hdr = {.msg_iov = v, .msg_iovlen = 1}}};
 
-	mprotect(p + page, page, PROT_NONE);
 	T(write(t->fd, (void *)8, 5));
-	T(writev(t->fd, &v, 1));
+	T(write(t->fd, none, 5));
+	T(write(t->fd, hole, 5));
+	T(write(t->fd, none - 3, 5));
+	T(write(t->fd, (void *)-4096, 5));
+	T(write(t->fd, (void *)8, 0));
+	T(send(t->fd, none, 1, 0));
+	T(send(t->fd, none - 500, 1000, MSG_NOSIGNAL | MSG_DONTWAIT));
+	T(sendto(t->fd, hole - 1, 2, 0, NULL, 0));
+	T(writev(t->fd, v, 1));
+	T(writev(t->fd, v, 2));
+	T(writev(t->fd, second, 2));
 	T(writev(t->fd, (struct iovec *)8, 1));
+	T(writev(t->fd, (struct iovec *)none, 1));
+	T(writev(t->fd, (struct iovec *)(none - 8), 2));
 	T(sendmsg(t->fd, (struct msghdr *)8, 0));
-	T(write(t->fd, "fine", 4));
+	T(sendmsg(t->fd, (struct msghdr *)none, 0));
+	T(sendmsg(t->fd, &m, 0));
+	m.msg_iov = (struct iovec *)hole;
+	T(sendmsg(t->fd, &m, 0));
+	T(sendmmsg(t->fd, (struct mmsghdr *)none, 1, 0));
+	T(sendmmsg(t->fd, mm, 2, 0)); /* "good" goes */
 	t_sync(t);
+	T(write(t->fd, p + READ_ONLY * page, 4));
 	t_sync(t);
-	T(read(t->fd, p + page, 4));
-	T(readv(t->fd, (struct iovec *)8, 1));
-	T(recvmsg(t->fd, (struct msghdr *)8, 0));
-	TD(p, read(t->fd, p, 4));
-	munmap(p, 2 * page);
+	munmap(p, PAGES * page);
 }
 
 static void fault_b(struct t *t)
@@ -642,9 +677,213 @@ static void fault_b(struct t *t)
 	char buf[100];
 
 	t_sync(t);
-	TD(buf, read(t->fd, buf, 100));
-	T(write(t->fd, "back", 4));
+	TD(buf, recv(t->fd, buf, 4, MSG_WAITALL));
 	t_sync(t);
+	TD(buf, recv(t->fd, buf, 4, MSG_WAITALL));
+}
+
+/* Nothing of a message is lost that could not be received. */
+static void fault_recv_a(struct t *t)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *p = fault_pages(page), *none = p + NONE * page, *hole = p + HOLE * page;
+	char *fixed = p + READ_ONLY * page, good[4], buf[100];
+	struct iovec v[2] = {{none, 8}, {good, 4}}, second[2] = {{good, 4}, {none, 4}};
+	struct msghdr m = {.msg_iov = second, .msg_iovlen = 2};
+	struct mmsghdr mm = {.msg_hdr = {.msg_iov = second, .msg_iovlen = 2}};
+
+	/* While there is nothing, nobody looks where it would go. */
+	T(recv(t->fd, none, 4, MSG_DONTWAIT));
+	T(recv(t->fd, (void *)8, 4, MSG_DONTWAIT));
+	T(recv(t->fd, (void *)-4096, 4, MSG_DONTWAIT));
+	t_sync(t);
+	t_sync(t);
+	T(read(t->fd, (void *)8, 8));
+	T(read(t->fd, none, 8));
+	T(read(t->fd, hole, 8));
+	T(read(t->fd, fixed, 8));
+	T(read(t->fd, none - 4, 8));
+	T(read(t->fd, (void *)-4096, 8));
+	T(recv(t->fd, none, 1, 0));
+	T(recv(t->fd, none, 8, MSG_PEEK));
+	T(recv(t->fd, none, 8, MSG_DONTWAIT | MSG_WAITALL));
+	T(recvfrom(t->fd, fixed - 1, 8, 0, NULL, NULL));
+	T(readv(t->fd, v, 1));
+	T(readv(t->fd, v, 2));
+	T(readv(t->fd, second, 2));
+	T(readv(t->fd, (struct iovec *)8, 1));
+	T(readv(t->fd, (struct iovec *)none, 1));
+	T(recvmsg(t->fd, (struct msghdr *)8, 0));
+	T(recvmsg(t->fd, (struct msghdr *)none, 0));
+	T(recvmsg(t->fd, &m, 0));
+	m.msg_iov = (struct iovec *)hole;
+	T(recvmsg(t->fd, &m, 0));
+	T(recvmmsg(t->fd, &mm, 1, 0, NULL));
+	T(recvmmsg(t->fd, (struct mmsghdr *)none, 1, 0, NULL));
+	/* The room is there for what there is: all of it comes. */
+	TD(none - 9, read(t->fd, none - 9, 100));
+	t_sync(t);
+	t_sync(t);
+	TD(buf, recv(t->fd, buf, 3, 0));
+	T(recv(t->fd, none, 3, MSG_TRUNC));
+	TD(buf, recv(t->fd, buf, 100, 0));
+	munmap(p, PAGES * page);
+}
+
+static void fault_recv_b(struct t *t)
+{
+	t_sync(t);
+	T(write(t->fd, "012345678", 9));
+	t_sync(t);
+	t_sync(t);
+	T(write(t->fd, "abcdefghi", 9));
+	t_sync(t);
+}
+
+/* Memory that was in use, and good, and is no more; and is again. */
+static void fault_change_a(struct t *t)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *p = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *q;
+	int file = fileno(tmpfile());
+
+	for (int i = 0; i < 3; i++) {
+		T(write(t->fd, p, 4));
+		TD(p, read(t->fd, p, 4));
+	}
+	t_sync(t);
+	t_sync(t);
+	T(mprotect(p, page, PROT_READ));
+	T(read(t->fd, p, 4));
+	T(write(t->fd, p, 4));
+	T(mprotect(p, page, PROT_NONE));
+	T(read(t->fd, p, 4));
+	T(write(t->fd, p, 4));
+	T(mprotect(p, page, PROT_READ | PROT_WRITE));
+	TD(p, read(t->fd, p, 4));
+	T(munmap(p, page));
+	T(read(t->fd, p, 4));
+	T(write(t->fd, p, 4));
+	T(mmap(p, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	  p);
+	TD(p, read(t->fd, p, 4));
+	T(mmap(p, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p);
+	T(read(t->fd, p, 4));
+	/* Moved away. */
+	q = p + page;
+	memset(q, 'q', page);
+	T(write(t->fd, q, 4));
+	char *moved = mremap(q, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, p + 3 * page);
+
+	t_log(t, "moved: %d", moved == p + 3 * page);
+	T(write(t->fd, q, 4));
+	T(read(t->fd, q, 4));
+	TD(moved, read(t->fd, moved, 4));
+	/* Behind the end of a file. */
+	T(ftruncate(file, (off_t)page));
+	q = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	T(write(t->fd, q, 4));
+	T(write(t->fd, q + page, 4));
+	T(write(t->fd, q + page - 2, 4));
+	T(read(t->fd, q + page, 4));
+	TD(q, read(t->fd, q, 4));
+	t_sync(t);
+	munmap(q, 2 * page);
+	munmap(p, 4 * page);
+}
+
+static void fault_change_b(struct t *t)
+{
+	char buf[100];
+
+	for (int i = 0; i < 3; i++) {
+		TD(buf, recv(t->fd, buf, 4, MSG_WAITALL));
+		T(write(t->fd, "back", 4));
+	}
+	t_sync(t);
+	T(write(t->fd, "0123456789abcdef", 16));
+	t_sync(t);
+	t_sync(t);
+	for (int i = 0; i < 3; i++)
+		TD(buf, recv(t->fd, buf, 4, MSG_DONTWAIT));
+	T(recv(t->fd, buf, 4, MSG_DONTWAIT));
+}
+
+/* Arrays that the calls read or fill. */
+static void fault_ready_a(struct t *t)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *p = fault_pages(page), *none = p + NONE * page, *fixed = p + READ_ONLY * page;
+	struct epoll_event ev = {.events = EPOLLIN, .data = {.u32 = 7}};
+	struct epoll_event *volatile no_place = NULL,
+				     *last = (struct epoll_event *)(none - sizeof(ev));
+	struct timeval tv = {0, 0};
+	int other = t_open(t), ep = epoll_create1(0), n = 1;
+	fd_set set;
+	socklen_t len = sizeof(n);
+	uint32_t both;
+
+	T(epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, (struct epoll_event *)none));
+	T(epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, (struct epoll_event *)8));
+	T(epoll_ctl(ep, EPOLL_CTL_ADD, t->fd, &ev));
+	T(epoll_wait(ep, (struct epoll_event *)none, 5, 0));
+	T(epoll_wait(ep, no_place, 5, 0));
+	t_sync(t);
+	t_sync(t);
+	T(epoll_wait(ep, (struct epoll_event *)none, 5, 1000));
+	T(epoll_wait(ep, (struct epoll_event *)fixed, 5, 1000));
+	T(epoll_wait(ep, no_place, 5, 1000));
+	T(epoll_pwait(ep, (struct epoll_event *)(none - 4), 5, 1000, NULL));
+	T(epoll_wait(ep, last, 5, 1000));
+	memcpy(&ev, last, sizeof(ev));
+	t_log(t, "event %s of %u", t_events(ev.events), ev.data.u32);
+	T(epoll_ctl(ep, EPOLL_CTL_MOD, t->fd, (struct epoll_event *)none));
+	/* One of two events has a place, the other comes next time. */
+	ev.data.u32 = 8;
+	T(epoll_ctl(ep, EPOLL_CTL_ADD, other, &ev));
+	ev.events = EPOLLIN | EPOLLET;
+	ev.data.u32 = 7;
+	T(epoll_ctl(ep, EPOLL_CTL_MOD, t->fd, &ev));
+	T(epoll_wait(ep, last, 5, 1000));
+	memcpy(&ev, last, sizeof(ev));
+	both = ev.data.u32;
+	T(epoll_wait(ep, last, 5, 1000));
+	memcpy(&ev, last, sizeof(ev));
+	t_log(t, "both: %u", both + ev.data.u32);
+	T(poll((struct pollfd *)none, 1, 0));
+	T(poll((struct pollfd *)8, 1, 0));
+	T(poll((struct pollfd *)(none - 4), 1, 0));
+	memcpy(none - sizeof(struct pollfd), &(struct pollfd){t->fd, POLLIN, 0},
+	       sizeof(struct pollfd));
+	T(poll((struct pollfd *)none - 1, 2, 0));
+	T(poll((struct pollfd *)none - 1, 1, 1000));
+	FD_ZERO(&set);
+	FD_SET(t->fd, &set);
+	T(select(t->fd + 1, (fd_set *)none, NULL, NULL, &tv));
+	T(select(t->fd + 1, &set, NULL, (fd_set *)fixed, &tv));
+	T(getsockopt(t->fd, SOL_SOCKET, SO_ERROR, none, &len));
+	T(getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &n, (socklen_t *)none));
+	T(setsockopt(t->fd, IPPROTO_TCP, TCP_CORK, none, sizeof(int)));
+	T(ioctl(t->fd, FIONREAD, none));
+	T(ioctl(t->fd, FIONREAD, fixed));
+	T(ioctl(t->fd, SIOCOUTQ, none));
+	T(ioctl(t->fd, FIONBIO, none));
+	TD(p, read(t->fd, p, 4));
+	T(close(ep));
+	T(close(other));
+	munmap(p, PAGES * page);
+}
+
+static void fault_ready_b(struct t *t)
+{
+	int other = t_open(t);
+
+	t_sync(t);
+	T(write(t->fd, "news", 4));
+	T(write(other, "more", 4));
+	t_sync(t);
+	T(close(other));
 }
 
 static void bad_args(struct t *t)
@@ -715,6 +954,9 @@ const struct t_case t_io_cases[] = {
 	{"io.fionread", fionread_a, fionread_b, 0, NULL},
 	{"io.siocoutq", outq_a, outq_b, 0, NULL},
 	{"io.fault", fault_a, fault_b, 0, NULL},
+	{"io.fault_recv", fault_recv_a, fault_recv_b, 0, NULL},
+	{"io.fault_change", fault_change_a, fault_change_b, 0, NULL},
+	{"io.fault_ready", fault_ready_a, fault_ready_b, 0, NULL},
 	{"io.bad_args", bad_args, NULL, T_SOLO, NULL},
 	{"io.one_thread", one_thread, NULL, T_SOLO | T_FAMILIES, NULL},
 	{NULL, NULL, NULL, 0, NULL},

@@ -26,8 +26,8 @@
  * (some ten messages, or the copies of this much): short ones stay on TCP.
  */
 #define CLAIM_TURNS 8u
-#define CLAIM_MESSAGES 32u
-#define CLAIM_BYTES (64u << 10)
+#define CLAIM_MESSAGES 16u
+#define CLAIM_BYTES (16u << 10)
 
 /* ---- claiming ---- */
 

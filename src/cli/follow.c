@@ -83,8 +83,8 @@ static void tell_closed(const struct tt_end *e, tt_event_fn fn, void *arg)
 	char text[DETAIL_BYTES];
 
 	snprintf(text, sizeof(text),
-		 "ring %llu sent, %llu received; TCP %llu sent, %llu received; %llu spins, "
-		 "%llu sleeps, %llu wakes",
+		 "last seen: ring %llu sent, %llu received; TCP %llu sent, %llu received; "
+		 "%llu spins, %llu sleeps, %llu wakes",
 		 (unsigned long long)e->ring_tx_bytes, (unsigned long long)e->ring_rx_bytes,
 		 (unsigned long long)e->shadow_tx_bytes, (unsigned long long)e->shadow_rx_bytes,
 		 (unsigned long long)e->spins, (unsigned long long)e->sleeps,

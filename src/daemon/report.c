@@ -225,6 +225,9 @@ static bool is_accelerated(const struct tt_entry *e, uint32_t *ret_reason)
 	reason = tt_load_relaxed(&e->reason);
 	if (tt_load_relaxed(&e->claimed) && (reason == TT_REASON_NONE || reason >= TT_REASON_COUNT))
 		reason = TT_REASON_PEER_NOT_TUTTI;
+	/* The peer is Tutti's: this end has only to make its next call. */
+	if (reason == TT_REASON_PEER_NOT_TUTTI && (tt_load_relaxed(&e->grant) & 1))
+		reason = TT_REASON_NONE;
 	*ret_reason = reason < TT_REASON_COUNT ? reason : TT_REASON_NONE;
 	return false;
 }

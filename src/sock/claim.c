@@ -27,7 +27,6 @@
  */
 #define CLAIM_TURNS 8u
 #define CLAIM_MESSAGES 16u
-#define CLAIM_BYTES (16u << 10)
 
 /* ---- claiming ---- */
 
@@ -257,7 +256,7 @@ static bool worth_it(struct tt_conn *c, size_t more)
 		bytes +=
 			tt_load_relaxed(&c->e->tx_tcp_bytes) + tt_load_relaxed(&c->e->rx_tcp_bytes);
 	return tt_load_relaxed(&c->turns) >= CLAIM_TURNS ||
-	       tt_load_relaxed(&c->messages) >= CLAIM_MESSAGES || bytes >= CLAIM_BYTES;
+	       tt_load_relaxed(&c->messages) >= CLAIM_MESSAGES || bytes >= TT_CLAIM_BYTES;
 }
 
 bool tt_conn_progress(struct tt_conn *c, int fd, size_t more)

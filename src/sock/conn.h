@@ -170,6 +170,11 @@ void tt_conn_fork_child(void);
  * bytes; claims when it is worth it. True: it is PLAIN no longer.
  */
 bool tt_conn_progress(struct tt_conn *c, int fd, size_t more);
+/*
+ * A connection is claimed when it has carried so much; a blocking sender of more
+ * waits for the ring then.
+ */
+#define TT_CLAIM_BYTES (16u << 10)
 /* c ends, or its process: it was perhaps too short for the other end to claim. */
 void tt_conn_count_short(struct tt_conn *c);
 /* Stays on TCP for good. */

@@ -31,7 +31,6 @@
  * as long as that has paid off lately in this process: a server whose clients
  * are not Tutti's soon waits next to nothing.
  */
-#define TCP_BEFORE_RING (16u << 10)
 #define WAIT_UNKNOWN_MAX_US 10000u
 #define WAIT_UNKNOWN_MIN_US 200u
 #define WAIT_SOON_US 2000
@@ -585,10 +584,10 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 			uint64_t by_tcp = tt_load_relaxed(&c->local_bytes) +
 					  tt_load_relaxed(&c->e->tx_tcp_bytes);
 
-			if (by_tcp >= TCP_BEFORE_RING || tt_proc.eager)
+			if (by_tcp >= TT_CLAIM_BYTES || tt_proc.eager)
 				await_ring(c, fd, &mark);
-			else if (total - done > TCP_BEFORE_RING)
-				limit = TCP_BEFORE_RING;
+			else if (total - done > TT_CLAIM_BYTES)
+				limit = TT_CLAIM_BYTES;
 		}
 		ssize_t n = send_once(c, fd, iov, iovcnt, done, limit, flags);
 

@@ -417,6 +417,11 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned int n, int flags, struct
 
 	if (!c)
 		return tt_sys.recvmmsg(fd, v, n, flags, timeout);
+	if (timeout && !tt_user_readable(timeout, sizeof(*timeout)))
+		return (int)finish(-EFAULT);
+	if (timeout &&
+	    (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999))
+		return (int)finish(-EINVAL);
 	for (unsigned int i = 0; i < n; i++) {
 		int wait = i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0;
 		ssize_t r = recvmsg(fd, &v[i].msg_hdr, (flags & ~MSG_WAITFORONE) | wait);

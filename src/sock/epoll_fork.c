@@ -7,8 +7,7 @@
  * parent's events. So when it first uses an inherited set for connections, and
  *
  *   the parent has ended (a server that forks into the background): the set
- *   becomes the child's: another E under the same number, into which what the
- *   kernel had registered (/proc/self/fdinfo) goes again, another queue, bell, I;
+ *   becomes the child's, with a queue, a bell and an I of its own;
  *
  *   the parent lives: the set is the kernel's from now on, for both, so that
  *   each sees what the other changes. Its connections go back to TCP and stay
@@ -34,6 +33,7 @@
 #include <unistd.h>
 
 #define WORDS 1024u
+#define SIFTS 50u	/* milliseconds that a child leaves an owner's bell to it */
 static uint32_t *words; /* of the sets that this process makes */
 static unsigned words_used;
 
@@ -107,23 +107,19 @@ static void each_registration(const struct tt_eset *s, int epfd,
 		fclose(f);
 }
 
-static bool register_again(void *to, int fd, struct epoll_event *ev)
+static void forget_ours(struct tt_eset *s)
 {
-	tt_sys.epoll_ctl(*(const int *)to, EPOLL_CTL_ADD, fd, ev);
-	return true;
+	if (s->inner < 0)
+		return;
+	tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, s->cq.bell.fd, NULL);
+	tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, s->inner, NULL);
 }
 
 /* The parent has ended: all is ours. tt_sets_lock and set->lock held. */
 static void take_over(struct tt_eset *s, int epfd)
 {
-	int cloexec = tt_sys.fcntl(epfd, F_GETFD);
-	int fresh = s->inner >= 0 ? tt_sys.epoll_create1(0) : -1;
-
-	if (fresh >= 0) {
-		each_registration(s, epfd, register_again, &fresh);
-		tt_sys.dup3(fresh, epfd, cloexec > 0 ? O_CLOEXEC : 0);
-		tt_sys.close(fresh);
-	}
+	s->epfd = epfd;
+	forget_ours(s);
 	/* The parent's: its waiters in the links, its bell, its I are not ours to end. */
 	if (s->inner >= 0)
 		tt_fd_close(s->inner);
@@ -135,7 +131,6 @@ static void take_over(struct tt_eset *s, int epfd)
 	s->rings = 0;
 	s->inherited = false;
 	s->owner = tt_proc.pid;
-	s->epfd = epfd;
 	for (struct tt_interest *i = s->all; i; i = i->next_of_set)
 		if (i->ring && tt_eset_to_ring(i) < 0)
 			i->ring = false;
@@ -175,14 +170,6 @@ static void register_in_kernel(struct tt_eset *s, const struct tt_interest *i)
 	}
 	if (!s->inherited)
 		tt_sys.epoll_ctl(s->inner, EPOLL_CTL_DEL, i->fd, NULL);
-}
-
-static void forget_ours(struct tt_eset *s)
-{
-	if (s->inner < 0)
-		return;
-	tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, s->cq.bell.fd, NULL);
-	tt_sys.epoll_ctl(s->epfd, EPOLL_CTL_DEL, s->inner, NULL);
 }
 
 static bool on_tcp(const struct tt_conn *c)
@@ -266,6 +253,24 @@ void tt_eset_settle_fork(struct tt_eset *s, int epfd, bool connection)
 	errno = err;
 }
 
+void tt_eset_settle_nested(void)
+{
+	for (;;) {
+		struct tt_eset *s;
+
+		tt_lock(&tt_sets_lock);
+		for (s = tt_sets; s; s = s->next)
+			if (s->inherited && s->watched && !s->kernel && !s->asked)
+				break;
+		if (s)
+			s->asked = true;
+		tt_unlock(&tt_sets_lock);
+		if (!s)
+			return;
+		tt_eset_settle_fork(s, s->epfd, false);
+	}
+}
+
 int tt_eset_sift_shared(struct tt_eset *s, struct epoll_event *evs, int n)
 {
 	int out = 0;
@@ -274,8 +279,12 @@ int tt_eset_sift_shared(struct tt_eset *s, struct epoll_event *evs, int n)
 		if (evs[k].data.u64 != s->mark && evs[k].data.u64 != s->mark + 1)
 			evs[out++] = evs[k];
 	if (out < n && s->inherited) {
-		/* For the owner, who takes them out; or has ended, and left them. */
-		if (tt_load_acquire(s->shared) == TT_SET_SHARED && owner_lives(s))
+		/*
+		 * For the owner, who takes them out. If it has ended, or is busy
+		 * elsewhere for long: at its next call it looks at the word.
+		 */
+		if (tt_load_acquire(s->shared) == TT_SET_SHARED && owner_lives(s) &&
+		    s->sifted++ < SIFTS)
 			usleep(1000);
 		else
 			forget_ours(s);

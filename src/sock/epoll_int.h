@@ -53,7 +53,9 @@ struct tt_eset {
 	bool inherited; /* by fork: to be made this process's own, or all the kernel's, before use */
 	bool kernel;	/* shared by processes that use it: nothing in it is on the ring */
 	uint32_t *shared; /* TT_SET_*, in memory of all processes that have the set by fork */
-	pid_t owner;	  /* whose queue, bell and I these are */
+	uint32_t sifted;
+	bool asked;  /* inherited and in other sets: settled as far as it can be */
+	pid_t owner; /* whose queue, bell and I these are */
 	struct tt_interest *all;
 	struct tt_interest *ready, **ready_tail;
 	struct tt_eset *next;
@@ -90,6 +92,8 @@ static inline bool tt_eset_forked(const struct tt_eset *s)
 {
 	return s->inherited || (tt_load_relaxed(s->shared) != TT_SET_OWN && !s->kernel);
 }
+/* Before a wait that inherited sets inside of others may end. No lock held. */
+void tt_eset_settle_nested(void);
 /* Takes its leave of i. tt_sets_lock and set->lock held; the kernel's registration is the caller's. */
 void tt_eset_remove(struct tt_interest *i);
 /* Events of a set that is the kernel's alone: without ours. Returns how many are left. */

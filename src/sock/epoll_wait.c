@@ -232,6 +232,7 @@ static uint32_t watched_sets;
 
 static void refresh_others(struct tt_eset *self)
 {
+	tt_eset_settle_nested();
 	tt_lock(&tt_sets_lock);
 	for (struct tt_eset *s = tt_sets; s; s = s->next) {
 		if (s == self || !s->watched || s->inner < 0 || s->inherited || s->kernel)
@@ -396,7 +397,7 @@ static int wait_shared(struct tt_eset *s, int epfd, struct epoll_event *evs, int
 		n = kernel_wait(epfd, evs, max, time_left(deadline), mask);
 		int left = n > 0 ? tt_eset_sift_shared(s, evs, n) : n;
 
-		if (left != 0 || n == 0)
+		if (left != 0 || n == 0 || (deadline != INT64_MAX && tt_now_ns() >= deadline))
 			return left;
 	}
 }

@@ -146,6 +146,17 @@ static void await_claim(const struct tt_conn *c, int fd)
 	close_unclaimed(c, fd);
 }
 
+/*
+ * A thread that found c by its descriptor just now, and pins nothing, is still
+ * publishing, perhaps: our end must not overtake its bytes. The next will find
+ * the descriptor gone.
+ */
+static void await_sender(struct tt_conn *c)
+{
+	if (c->mode == TT_CONN_ATTACHED && tt_conn_lock_tx(c) == 0)
+		tt_conn_unlock_tx(c);
+}
+
 /* Takes fd out of the table; before it is closed, or when it is gone already. Table lock held. */
 static struct gone take_out_locked(int fd, bool before)
 {
@@ -169,8 +180,10 @@ static struct gone take_out_locked(int fd, bool before)
 	if (kind == TT_FD_CONN) {
 		g.conn = obj;
 		g.last = --g.conn->refs == 0;
-		if (g.last)
+		if (g.last) {
 			tt_fetch_add(&g.conn->pins, 1); /* until tt_conn_put */
+			await_sender(g.conn);
+		}
 		if (!g.last && g.conn->fd == fd)
 			g.conn->fd = tt_fd_other(obj, fd);
 	} else if (kind == TT_FD_EPOLL) {
@@ -229,11 +242,11 @@ void tt_sock_forget(int fd)
 
 int tt_sock_close(int fd)
 {
+	/* A program that closes all it does not know must not take ours. */
+	if (tt_sock_active() && tt_fd_is_internal(fd))
+		return -EBADF;
 	if (!tt_sock_active() || borrowed_memory())
 		return tt_sys.close(fd) < 0 ? -errno : 0;
-	/* A program that closes all it does not know must not take ours. */
-	if (tt_fd_is_internal(fd))
-		return -EBADF;
 	struct gone g = take_out(fd, true);
 
 	/* Files are closed all the time, and nobody hears of it: not for them. */
@@ -248,10 +261,12 @@ int tt_sock_close(int fd)
 
 int tt_sock_close_range(unsigned first, unsigned last, int flags)
 {
-	if (!tt_sock_active() || borrowed_memory() || (flags & CLOSE_RANGE_CLOEXEC))
+	if (!tt_sock_active())
 		return tt_sys.close_range(first, last, flags) < 0 ? -errno : 0;
 	if (first > last)
 		return -EINVAL;
+	/* A child of vfork leaves ours open too: the program that it executes needs them. */
+	bool close = !borrowed_memory() && !(flags & CLOSE_RANGE_CLOEXEC);
 	unsigned top = tt_fd_internal_top();
 
 	/* Around our own, one stretch at a time. */
@@ -259,7 +274,8 @@ int tt_sock_close_range(unsigned first, unsigned last, int flags)
 		unsigned end = first;
 
 		while (end <= last && end <= top && !tt_fd_is_internal((int)end)) {
-			if (tt_fd_slot((int)end) && tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN) {
+			if (close && tt_fd_slot((int)end) &&
+			    tt_fd_slot((int)end)->kind != TT_FD_UNKNOWN) {
 				struct gone g = take_out((int)end, true);
 
 				before_close(g, (int)end);

@@ -403,6 +403,9 @@ static void fork_set_a(struct t *t)
 		t->role = 'c';
 		wait_for(t, ep, 5000);
 		TD(buf, read(t->fd, buf, 8));
+		/* The parent makes no call meanwhile. */
+		wait_for(t, ep, 100);
+		wait_for(t, ep, 0);
 		_exit(0);
 	}
 	t_settle();
@@ -411,6 +414,32 @@ static void fork_set_a(struct t *t)
 	wait_for(t, ep, 10);
 	get_data(t);
 	wait_for(t, ep, 1000);
+	end(t);
+}
+
+/* A set inside a set, which the parent closes. */
+static void fork_nested_a(struct t *t)
+{
+	int ep = epoll_create1(0), outer = epoll_create1(0);
+	char buf[8];
+	pid_t pid;
+
+	T(add(ep, t->fd, EPOLLIN, 1));
+	T(add(outer, ep, EPOLLIN, 2));
+	pid = fork();
+	if (pid == 0) {
+		t->role = 'c';
+		wait_for(t, outer, 5000);
+		wait_for(t, ep, 5000);
+		TD(buf, read(t->fd, buf, 8));
+		_exit(0);
+	}
+	close(ep);
+	close(outer);
+	t_settle();
+	get_data(t);
+	t_wait_child(t, pid);
+	get_data(t);
 	end(t);
 }
 
@@ -664,6 +693,7 @@ const struct t_case t_epoll_more_cases[] = {
 	{"epoll.pwait", pwait_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.eintr", eintr_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.fork_set", fork_set_a, writer_b, T_NO_THREAD, NULL},
+	{"epoll.fork_nested", fork_nested_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.fork_adds", fork_adds_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.fork_changes", fork_changes_a, writer_b, T_NO_THREAD, NULL},
 	{"epoll.fork_wakes", fork_wakes_a, writer_b, T_NO_THREAD, NULL},

@@ -100,6 +100,38 @@ static void inetd_vfork_a(struct t *t)
 	t_wait_child(t, pid);
 }
 
+/* As Python's subprocess does it: whatever is above the three is closed by number. */
+static void inetd_vfork_closes_a(struct t *t)
+{
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		dup2(t->fd, 0);
+		dup2(t->fd, 1);
+		close_range(3, ~0U, 0);
+		execlp("cat", "cat", NULL);
+		_exit(127);
+	}
+	close(t->fd);
+	t_sync(t);
+	t_wait_child(t, pid);
+}
+
+static void inetd_closes_on_exec_a(struct t *t)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		as_stdio(t->fd);
+		close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+		execlp("cat", "cat", NULL);
+		_exit(127);
+	}
+	close(t->fd);
+	t_sync(t);
+	t_wait_child(t, pid);
+}
+
 static void inetd_empty_environment_a(struct t *t)
 {
 	char *const argv[] = {(char *)"cat", NULL}, *const none[] = {NULL};
@@ -408,6 +440,8 @@ const struct t_case t_exec_cases[] = {
 	{"exec.self", self_a, self_b, T_NO_THREAD | T_FAMILIES, NULL},
 	{"exec.inetd", inetd_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_vfork", inetd_vfork_a, client_b, T_NO_THREAD, NULL},
+	{"exec.inetd_vfork_closes", inetd_vfork_closes_a, client_b, T_NO_THREAD, NULL},
+	{"exec.inetd_closes_on_exec", inetd_closes_on_exec_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_empty_environment", inetd_empty_environment_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_static", inetd_static_a, client_b, T_NO_THREAD, NULL},
 	{"exec.inetd_static_fd", inetd_static_fd_a, client_b, T_NO_THREAD, NULL},

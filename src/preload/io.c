@@ -431,9 +431,6 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned int n, int flags, struct
 		if (r < 0)
 			return i ? (int)i : -1;
 		v[i].msg_len = (unsigned int)r;
-		/* As the kernel: the end of the stream fills no further message. */
-		if (r == 0)
-			return (int)i + 1;
 	}
 	return (int)n;
 }

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 /* ---- going over ---- */
 
@@ -352,6 +353,43 @@ static ssize_t discard(struct tt_conn *c, int fd, size_t want, int flags)
 	return tt_sock_recv(c, fd, same, n, flags & ~MSG_TRUNC);
 }
 
+/*
+ * MSG_PEEK with MSG_WAITALL: as much as fits, or the end, or a while. Nobody
+ * rings for bytes behind those that wait already, so this one looks now and then.
+ */
+#define PEEK_US 500
+static ssize_t peek_all(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
+{
+	int64_t deadline = c->e->rcvtimeo_ns ? tt_deadline(c->e->rcvtimeo_ns) : INT64_MAX;
+	struct tt_signal_mark mark = tt_signal_mark();
+	size_t total = tt_iov_total(iov, iovcnt);
+
+	for (;;) {
+		ssize_t n = recv_once(c, fd, iov, iovcnt, 0, flags);
+
+		if (n == -EAGAIN) {
+			int err = tt_wait_rx(c, fd, deadline, &mark);
+
+			if (err < 0)
+				return err;
+			continue;
+		}
+		if (n <= 0 || (size_t)n >= total || tt_signal_since(&mark) ||
+		    (deadline != INT64_MAX && tt_now_ns() >= deadline))
+			return n;
+		if (c->mode == TT_CONN_ATTACHED) {
+			tt_conn_check_shadow(c, fd);
+			if (tt_conn_rx_ended(c, fd))
+				return recv_once(c, fd, iov, iovcnt, 0, flags);
+		}
+		struct pollfd end = {fd, POLLRDHUP, 0};
+
+		if (tt_sys.poll(&end, 1, 0) > 0)
+			return recv_once(c, fd, iov, iovcnt, 0, flags);
+		usleep(PEEK_US);
+	}
+}
+
 static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int iovcnt, int flags)
 {
 	size_t done = 0, total = tt_iov_total(iov, iovcnt);
@@ -375,6 +413,8 @@ static ssize_t recv_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 
 		return n > 0 ? 0 : n;
 	}
+	if ((flags & MSG_PEEK) && (flags & MSG_WAITALL) && wait)
+		return peek_all(c, fd, iov, iovcnt, flags);
 	if (!(flags & MSG_PEEK) && c->e->rcvlowat > enough)
 		enough = c->e->rcvlowat < total ? c->e->rcvlowat : total;
 	for (;;) {

@@ -546,7 +546,7 @@ ssize_t tt_conn_send_file(struct tt_conn *c, int fd, int in, off_t at, size_t wa
 		else
 			n = tt_sys.syscall(SYS_preadv, in, place, 2, at, 0);
 		if (n < 0)
-			n = -errno;
+			n = errno == EISDIR ? -EINVAL : -errno;
 		tt_stream_commit(&c->st, &e->tx, n > 0 ? (size_t)n : 0);
 		if (n > 0) {
 			c->used = 1;

@@ -31,7 +31,7 @@ static ssize_t send_from(struct tt_conn *c, int out, int in, off_t at, char *buf
 	struct iovec iov = {buf, got > 0 ? (size_t)got : 0};
 
 	if (got <= 0)
-		return got < 0 ? -errno : 0;
+		return got == 0 ? 0 : errno == EISDIR ? -EINVAL : -errno;
 	ssize_t n = tt_sock_send(c, out, &iov, 1, 0);
 
 	*ret_short = n < got;
@@ -124,6 +124,11 @@ static ssize_t splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsig
 		if (!room)
 			room = 4096;
 	}
+	struct pollfd reader = {pipe, POLLOUT, 0};
+
+	/* Nobody reads the pipe: EPIPE, SIGPIPE, and the stream keeps its bytes. */
+	if (tt_sys.poll(&reader, 1, 0) > 0 && (reader.revents & POLLERR))
+		return tt_sys.write(pipe, buf, 1) < 0 ? -errno : -EPIPE;
 	size_t n = len < room ? len : room;
 	struct iovec iov = {buf, n < TT_BOUNCE ? n : TT_BOUNCE};
 	ssize_t got = tt_sock_recv(c, fd, &iov, 1, wait ? 0 : MSG_DONTWAIT);
@@ -165,6 +170,11 @@ static ssize_t splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsign
 	if (!wait && avail == 0)
 		return -EAGAIN;
 	/* Bytes leave the pipe only when the stream can take them. */
+	if (tt_load_relaxed(&c->e->wr_shut)) {
+		struct iovec one = {buf, 1};
+
+		return tt_sock_send(c, fd, &one, 1, 0); /* EPIPE, SIGPIPE */
+	}
 	if (!wait || c->e->nonblock) {
 		if (!(tt_conn_poll(c, fd, POLLOUT) & POLLOUT))
 			return -EAGAIN;

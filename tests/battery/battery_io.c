@@ -363,6 +363,65 @@ static void echo_sizes_b(struct t *t)
 
 /* --- flags ------------------------------------------------------------------------------------- */
 
+/* A look at more than there is waits for it, for the end, or for its time. */
+static void peek_all_a(struct t *t)
+{
+	t_sync(t);
+	T(write(t->fd, "abc", 3));
+	t_settle();
+	T(write(t->fd, "defgh", 5));
+	t_sync(t);
+	t_settle();
+	T(write(t->fd, "last", 4));
+	T(close(t->fd));
+}
+
+static void peek_all_b(struct t *t)
+{
+	struct timeval some = {0, 100000};
+	char buf[100];
+
+	t_sync(t);
+	TD(buf, recv(t->fd, buf, 8, MSG_PEEK | MSG_WAITALL));
+	TD(buf, recv(t->fd, buf, 100, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT));
+	T(setsockopt(t->fd, SOL_SOCKET, SO_RCVTIMEO, &some, sizeof(some)));
+	TD(buf, recv(t->fd, buf, 100, MSG_PEEK | MSG_WAITALL));
+	some.tv_sec = 5;
+	T(setsockopt(t->fd, SOL_SOCKET, SO_RCVTIMEO, &some, sizeof(some)));
+	t_sync(t);
+	TD(buf, recv(t->fd, buf, 100, MSG_PEEK | MSG_WAITALL));
+	TD(buf, recv(t->fd, buf, 100, MSG_WAITALL));
+}
+
+static void many_at_the_end_a(struct t *t)
+{
+	T(write(t->fd, "abcdefg", 7));
+	T(close(t->fd));
+}
+
+static void many_at_the_end_b(struct t *t)
+{
+	char bufs[4][5];
+	struct iovec v[4];
+	struct mmsghdr m[4];
+	struct timespec bad = {-1, 0}, wrong = {0, 2000000000};
+
+	memset(m, 0, sizeof(m));
+	for (int i = 0; i < 4; i++) {
+		v[i] = (struct iovec){bufs[i], 5};
+		m[i].msg_hdr.msg_iov = &v[i];
+		m[i].msg_hdr.msg_iovlen = 1;
+	}
+	T(recvmmsg(t->fd, m, 4, 0, &bad));
+	T(recvmmsg(t->fd, m, 4, 0, &wrong));
+	t_settle();
+	for (int k = 0; k < 2; k++) {
+		T(recvmmsg(t->fd, m, 4, 0, NULL));
+		for (int i = 0; i < 4; i++)
+			t_log(t, "message %d: %u", i, m[i].msg_len);
+	}
+}
+
 static void peek_a(struct t *t)
 {
 	T(write(t->fd, "peekaboo", 8));
@@ -958,6 +1017,8 @@ const struct t_case t_io_cases[] = {
 	{"io.fault_change", fault_change_a, fault_change_b, 0, NULL},
 	{"io.fault_ready", fault_ready_a, fault_ready_b, 0, NULL},
 	{"io.bad_args", bad_args, NULL, T_SOLO, NULL},
+	{"io.peek_all", peek_all_a, peek_all_b, 0, NULL},
+	{"io.many_at_the_end", many_at_the_end_a, many_at_the_end_b, 0, NULL},
 	{"io.one_thread", one_thread, NULL, T_SOLO | T_FAMILIES, NULL},
 	{NULL, NULL, NULL, 0, NULL},
 };

@@ -21,7 +21,9 @@ from workload import Broken
 FEW = 8
 # A thread that sleeps has a doorbell of its own: as many as there were threads at once.
 BOUNDS = {"anon_kb": 2048, "tables_kb": 3072, "pss_kb": 16 << 10, "descriptors": 24,
-          "bells": 24, "claims": 32}  # claims: of who is connecting at that moment
+          "bells": 24,
+          # Of who is connecting at that moment, beside thousands that have been.
+          "claims": 48, "connections": 48, "links": 16, "control_connections": 16}
 RING_KB = 8 << 10  # of a link
 SETTLE_S = 20.0
 

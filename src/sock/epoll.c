@@ -441,6 +441,7 @@ void tt_eset_conn_claimed(struct tt_conn *c)
 void tt_eset_conn_attached(struct tt_conn *c, int fd)
 {
 	(void)fd;
+	tt_fence(); /* E1, in ctl_add: the mode is set */
 	if (!tt_load_acquire(&c->interests))
 		return;
 	tt_lock(&tt_sets_lock);
@@ -529,7 +530,8 @@ static int ctl_add(struct tt_eset *s, struct tt_conn *c, int fd, struct epoll_ev
 
 	if (!i)
 		return -ENOMEM;
-	if (c->mode != TT_CONN_ATTACHED)
+	tt_fence(); /* E1: put in, then look at the mode; who attaches sets it, then looks for i */
+	if (tt_load_acquire(&c->mode) != TT_CONN_ATTACHED)
 		return -EAGAIN;
 	int err = tt_eset_to_ring(i);
 

@@ -52,7 +52,7 @@ struct tt_eset {
 	struct tt_eset_link *links;
 	bool inherited; /* by fork: to be made this process's own, or all the kernel's, before use */
 	bool kernel;	/* shared by processes that use it: nothing in it is on the ring */
-	uint32_t *shared; /* TT_SET_*, in memory of all processes that have the set by fork */
+	uint32_t *shared; /* TT_SET_*, shared by fork; a child sets SHARED, the owner CONVERTED */
 	uint32_t sifted;
 	bool asked;  /* inherited and in other sets: settled as far as it can be */
 	pid_t owner; /* whose queue, bell and I these are */

@@ -70,9 +70,11 @@ static int find_path(char *ret_path, size_t bytes)
 
 	if (!kept_path[0])
 		return tt_ctl_path(ret_path, bytes, false);
-	strcpy(dir, kept_path);
+	if (strlen(kept_path) >= bytes)
+		return -ENAMETOOLONG;
+	memcpy(dir, kept_path, sizeof(dir));
 	*strrchr(dir, '/') = '\0';
-	strcpy(ret_path, kept_path);
+	memcpy(ret_path, kept_path, strlen(kept_path) + 1);
 	return check_dir(dir, false);
 }
 

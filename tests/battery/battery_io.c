@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Sending and receiving: every call, sizes from nothing to megabytes, every flag. */
+/*
+ * Sending and receiving: every call, sizes from nothing to megabytes, every flag.
+ * One file beyond the usual length: its cases share their helpers of bytes and pieces.
+ */
 #include "battery.h"
 
 #include <sys/mman.h>

@@ -3,40 +3,35 @@
 
 #include <string.h>
 
-#define WIDTHS(name, op, off)                                                                      \
-	{name, "di", TT_ALU64 | TT_K | (op), 0, off, 0},                                           \
-		{name, "ds", TT_ALU64 | TT_X | (op), 0, off, 0},                                   \
-		{name "32", "di", TT_ALU | TT_K | (op), 0, off, 0},                                \
+#define FORM(name, operands, code, src, off, imm)                                                  \
 	{                                                                                          \
-		name "32", "ds", TT_ALU | TT_X | (op), 0, off, 0                                   \
+		name, operands, code, src, off, imm                                                \
 	}
+
+#define WIDTHS(name, op, off)                                                                      \
+	FORM(name, "di", TT_ALU64 | TT_K | (op), 0, off, 0),                                       \
+		FORM(name, "ds", TT_ALU64 | TT_X | (op), 0, off, 0),                               \
+		FORM(name "32", "di", TT_ALU | TT_K | (op), 0, off, 0),                            \
+		FORM(name "32", "ds", TT_ALU | TT_X | (op), 0, off, 0)
 
 #define JUMPS(name, op)                                                                            \
-	{name, "dit", TT_JMP | TT_K | (op), 0, 0, 0},                                              \
-		{name, "dst", TT_JMP | TT_X | (op), 0, 0, 0},                                      \
-		{name "32", "dit", TT_JMP32 | TT_K | (op), 0, 0, 0},                               \
-	{                                                                                          \
-		name "32", "dst", TT_JMP32 | TT_X | (op), 0, 0, 0                                  \
-	}
+	FORM(name, "dit", TT_JMP | TT_K | (op), 0, 0, 0),                                          \
+		FORM(name, "dst", TT_JMP | TT_X | (op), 0, 0, 0),                                  \
+		FORM(name "32", "dit", TT_JMP32 | TT_K | (op), 0, 0, 0),                           \
+		FORM(name "32", "dst", TT_JMP32 | TT_X | (op), 0, 0, 0)
 
 #define SWAPS(name, code)                                                                          \
-	{name "16", "d", code, 0, 0, 16}, {name "32", "d", code, 0, 0, 32},                        \
-	{                                                                                          \
-		name "64", "d", code, 0, 0, 64                                                     \
-	}
+	FORM(name "16", "d", code, 0, 0, 16), FORM(name "32", "d", code, 0, 0, 32),                \
+		FORM(name "64", "d", code, 0, 0, 64)
 
 #define MEMORY(letter, size)                                                                       \
-	{"ldx" letter, "dM", TT_LDX | TT_MEM | (size), 0, 0, 0},                                   \
-		{"st" letter, "mi", TT_ST | TT_MEM | (size), 0, 0, 0},                             \
-	{                                                                                          \
-		"stx" letter, "ms", TT_STX | TT_MEM | (size), 0, 0, 0                              \
-	}
+	FORM("ldx" letter, "dM", TT_LDX | TT_MEM | (size), 0, 0, 0),                               \
+		FORM("st" letter, "mi", TT_ST | TT_MEM | (size), 0, 0, 0),                         \
+		FORM("stx" letter, "ms", TT_STX | TT_MEM | (size), 0, 0, 0)
 
 #define ATOMIC(name, op)                                                                           \
-	{"lock " name, "ms", TT_STX | TT_ATOMIC | TT_DW, 0, 0, op},                                \
-	{                                                                                          \
-		"lock " name "32", "ms", TT_STX | TT_ATOMIC | TT_W, 0, 0, op                       \
-	}
+	FORM("lock " name, "ms", TT_STX | TT_ATOMIC | TT_DW, 0, 0, op),                            \
+		FORM("lock " name "32", "ms", TT_STX | TT_ATOMIC | TT_W, 0, 0, op)
 
 /* Of two spellings the first is the one that the disassembler writes. */
 const struct tt_vm_form tt_vm_forms[] = {

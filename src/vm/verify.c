@@ -462,6 +462,12 @@ static int check_env(struct tt_vm_verifier *v)
 						  "a hook of the environment has an argument in "
 						  "window %u, of %d",
 						  hook->arg[a].window, TUTTI_VM_WINDOWS);
+		for (uint32_t f = 0; f < hook->n_fields; f++)
+			if (hook->fields[f].window >= TUTTI_VM_WINDOWS)
+				return tt_vm_fail(v->error, -EINVAL, NULL, -1, -1,
+						  "a hook of the environment has a field in "
+						  "window %u, of %d",
+						  hook->fields[f].window, TUTTI_VM_WINDOWS);
 	}
 	return 0;
 }

@@ -313,5 +313,10 @@ int tt_vm_check_memory(struct tt_vm_verifier *v, const struct tt_vm_vfunc *func,
 	struct access a = {.insn = insn, .reg = reg, .bytes = min_bytes, .write = write};
 	struct tt_vm_note unused = {0};
 
+	if (min_bytes > TUTTI_VM_WINDOW_BYTES)
+		return tt_vm_refuse(v, insn, (int32_t)reg,
+				    "%" PRIu64 " bytes of memory are wanted in r%u, more than any "
+				    "window has (make them fewer)",
+				    min_bytes, reg);
 	return check(v, func, r, &a, &unused);
 }

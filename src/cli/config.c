@@ -93,9 +93,11 @@ static bool read_file(const char *file, bool must, struct reading *r, char *ret_
 		return true;
 	r->why[0] = '\0';
 	memset(&r->mine, 0, sizeof(r->mine));
+	errno = 0;
 	line = ini_parse(file, take, r);
 	if (line < 0) {
-		snprintf(ret_why, bytes, "%s: cannot be read", file);
+		snprintf(ret_why, bytes, "%s cannot be read: %s", file,
+			 errno ? strerror(errno) : "out of memory");
 		return false;
 	}
 	if (line > 0) {

@@ -218,6 +218,8 @@ static void write_connections(struct tt_json *j, const struct tt_snapshot *s)
 
 static void tell_daemon(struct tt_findings *all, int err)
 {
+	const char *todo, *why = err < 0 ? tt_cli_why(err, &todo) : NULL;
+
 	if (err == 0)
 		tt_findings_add(all, "daemon", "daemon", TT_GOOD, "runs");
 	else if (tt_cli_is_absent(err))
@@ -225,8 +227,7 @@ static void tell_daemon(struct tt_findings *all, int err)
 				"does not run: new connections stay on kernel TCP; start it: tutti "
 				"up");
 	else
-		tt_findings_add(all, "daemon", "daemon", TT_WARN,
-				"cannot be asked: %s: try tutti down, tutti up", strerror(-err));
+		tt_findings_add(all, "daemon", "daemon", TT_WARN, "%.300s: %s", why, todo);
 }
 
 /* Of each connection, the process's end first. */

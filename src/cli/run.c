@@ -260,9 +260,12 @@ static bool accelerate(const struct options *o)
 	char library[PATH_MAX], dir[PATH_MAX];
 	int side, ctl, err;
 
-	if (tt_cli_preload_path(library, sizeof(library)) < 0) {
-		explain(o, "libtutti-preload.so is not beside the command nor in ../lib",
-			"build it, or set TUTTI_PRELOAD");
+	const char *why, *todo;
+
+	err = tt_cli_preload_path(library, sizeof(library));
+	if (err < 0) {
+		why = tt_cli_preload_why(err, &todo);
+		explain(o, why, todo);
 		return false;
 	}
 	if (strpbrk(library, ": ")) {
@@ -272,8 +275,7 @@ static bool accelerate(const struct options *o)
 	}
 	err = join(o, &side, &ctl);
 	if (err < 0) {
-		const char *todo, *why = tt_cli_why(err, &todo);
-
+		why = tt_cli_why(err, &todo);
 		explain(o, why, todo);
 		return false;
 	}

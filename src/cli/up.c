@@ -35,25 +35,6 @@ extern char **environ;
 
 /* ---- starting ---- */
 
-int tt_cli_dir(char *ret_dir, size_t bytes, bool create)
-{
-	char path[sizeof(((struct sockaddr_un *)0)->sun_path)], real[PATH_MAX];
-	int err = tt_ctl_path(path, sizeof(path), create);
-
-	if (err < 0)
-		return err;
-	*strrchr(path, '/') = '\0';
-	if (!realpath(path, real))
-		return -errno;
-	/* A relative name will not do for a program that changes its directory. */
-	if (strlen(real) + 5 > sizeof(path))
-		strcpy(real, path);
-	if (strlen(real) >= bytes)
-		return -ENAMETOOLONG;
-	strcpy(ret_dir, real);
-	return 0;
-}
-
 /* The daemon is nobody's program: nothing of this command's surroundings concerns it. */
 static char **daemon_environment(const char *dir)
 {
@@ -195,7 +176,15 @@ int tt_cmd_daemon(int argc, char **argv)
 	if (opt.ready_fd >= 0)
 		fcntl(opt.ready_fd, F_SETFD, FD_CLOEXEC);
 	reset_surroundings();
-	return tt_daemon_main(&opt) < 0 ? TT_EXIT_FAILED : TT_EXIT_OK;
+	int err = tt_daemon_main(&opt);
+
+	/* In the background, who waits at the pipe has been told. */
+	if (err < 0 && opt.foreground) {
+		const char *todo, *why = tt_cli_why(err, &todo);
+
+		return tt_cli_fail("cannot start the daemon", why, todo);
+	}
+	return err < 0 ? TT_EXIT_FAILED : TT_EXIT_OK;
 }
 
 /* ---- asking ---- */
@@ -242,40 +231,6 @@ int tt_cli_report(int type, uint64_t arg, char **ret_text)
 	return err;
 }
 
-bool tt_cli_is_absent(int err)
-{
-	return err == -ENOENT || err == -ECONNREFUSED;
-}
-
-const char *tt_cli_why(int err, const char **ret_todo)
-{
-	char dir[PATH_MAX];
-	int dir_err = tt_cli_dir(dir, sizeof(dir), false);
-
-	*ret_todo = "set TUTTI_DIR to a directory of your own";
-	if (dir_err == -EPERM)
-		return "the control directory is not only yours";
-	if (dir_err < 0)
-		return "the control directory cannot be made";
-	*ret_todo = "see tuttid.log in the control directory, or tutti doctor";
-	if (err == -ETIMEDOUT)
-		return "the daemon does not answer";
-	if (err == -EPIPE || err == -ECONNRESET) {
-		*ret_todo = "end it, the next command starts another: tutti down";
-		return "the daemon takes no more connections, it has no descriptors left";
-	}
-	return tt_cli_is_absent(err) ? "the daemon ended at once" : strerror(-err);
-}
-
-int tt_cli_no_report(const char *what, int err)
-{
-	const char *todo, *why = tt_cli_why(err, &todo);
-
-	if (tt_cli_is_absent(err))
-		return tt_cli_fail(what, "no daemon is running", "start it: tutti up");
-	return tt_cli_fail(what, why, todo);
-}
-
 /* ---- the commands ---- */
 
 static int up_usage(void)
@@ -290,13 +245,15 @@ static int up_foreground(void)
 {
 	char name[] = "tuttid", option[] = "--foreground", dir[PATH_MAX];
 	char *argv[] = {name, option, NULL};
+	const char *todo, *why;
 	int err = tt_cli_dir(dir, sizeof(dir), true);
 
-	if (err == 0) {
-		exec_daemon(argv, dir);
-		err = -errno;
+	if (err < 0) {
+		why = tt_cli_dir_why(err, &todo);
+		return tt_cli_fail("cannot start the daemon", why, todo);
 	}
-	return tt_cli_fail("up", strerror(-err), NULL);
+	exec_daemon(argv, dir);
+	return tt_cli_fail("cannot start the daemon", strerror(errno), NULL);
 }
 
 int tt_cmd_up(int argc, char **argv)

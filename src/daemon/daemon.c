@@ -415,9 +415,9 @@ int tt_daemon_main(const struct tt_daemon_options *opt)
 	set_process();
 	int err = start(&d, &listener, &signals, &watch);
 
-	if (err < 0)
+	if (err < 0 && !opt->foreground)
 		tt_log(TT_LOG_ERROR, "cannot start: %s", strerror(-err));
-	else
+	else if (err == 0)
 		tt_log(TT_LOG_INFO, "serves, version %s", TUTTI_VERSION);
 	tell(opt, err);
 	if (err == 0)

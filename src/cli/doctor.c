@@ -20,8 +20,9 @@ static int usage(void)
 	     "Says what works on this machine; or whether PROGRAM will be accelerated by\n"
 	     "'tutti run', and if not, why and what to do (it is not run); or the same of a\n"
 	     "process that runs, and what its connections do.\n\n"
-	     "  --pid PID   a process\n"
-	     "  --json      one JSON object\n\n"
+	     "  -p, --pid PID  a process\n"
+	     "  --json         one JSON object\n"
+	     "  -h, --help     this\n\n"
 	     "Exit status: 0 all is well, it will be (is) accelerated; 1 not, or it cannot be\n"
 	     "looked at; 2 misuse.");
 	return TT_EXIT_OK;

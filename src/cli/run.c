@@ -46,7 +46,8 @@ static int usage(void)
 	     "  --strict               a seccomp filter refuses io_uring also to those who enter\n"
 	     "                         the kernel by themselves; set-user-id programs that\n"
 	     "                         PROGRAM starts lose their privilege by it\n"
-	     "  --stats                print counters on standard error at the end\n\n"
+	     "  --stats                print counters on standard error at the end\n"
+	     "  -h, --help             this\n\n"
 	     "Defaults come from tutti.conf(5), then from TUTTI_PATH and TUTTI_SPIN_USEC.");
 	return TT_EXIT_OK;
 }

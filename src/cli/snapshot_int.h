@@ -103,7 +103,8 @@ enum { TT_OPT_PID = 512, TT_OPT_PORT, TT_OPT_PROGRAM, TT_OPT_PATH, TT_OPT_REASON
 	}
 #define TT_FILTER_USAGE                                                                            \
 	"  --pid PID, --port PORT, --program NAME, --path user|tcp, --reason REASON\n"             \
-	"                   only connections of which one end is this\n"
+	"                       only connections of which one end is this\n"                       \
+	"  -h, --help           this\n"
 int tt_filter_option(const char *command, int opt, const char *value, struct tt_filter *f);
 
 #endif

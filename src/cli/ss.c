@@ -22,11 +22,11 @@ static int usage(void)
 	     "Lists the TCP connections of programs under 'tutti run': the programs at both\n"
 	     "ends, which path their bytes take, and why when it is kernel TCP. Columns with\n"
 	     "two numbers are of PROGRAM and of PEER; RING and TCP are bytes of PROGRAM's.\n\n"
-	     "  --follow         print what happens to the connections that match, as lines\n"
-	     "                   with the time, until they have ended\n"
-	     "  --wait           with --follow: wait for the first that matches\n"
-	     "  --delay SECONDS  with --follow: how often rates are printed (default 1)\n"
-	     "  --json           one JSON object; with --follow one a line\n" TT_FILTER_USAGE);
+	     "  -f, --follow         print what happens to the connections that match, as lines\n"
+	     "                       with the time, until they have ended\n"
+	     "  --wait               with --follow: wait for the first that matches\n"
+	     "  -d, --delay SECONDS  with --follow: how often rates are printed (default 1)\n"
+	     "  --json               one JSON object; with --follow one a line\n" TT_FILTER_USAGE);
 	return TT_EXIT_OK;
 }
 

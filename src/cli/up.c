@@ -237,7 +237,8 @@ static int up_usage(void)
 {
 	puts("usage: tutti up [--foreground]\n\n"
 	     "Starts this user's daemon, unless it runs. 'tutti run' does this by itself.\n\n"
-	     "  --foreground   stay, and log to standard error");
+	     "  --foreground   stay, and log to standard error\n"
+	     "  -h, --help     this");
 	return TT_EXIT_OK;
 }
 
@@ -316,7 +317,9 @@ int tt_cmd_down(int argc, char **argv)
 	int ctl, err;
 
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts("usage: tutti down\n\nEnds this user's daemon. Live connections go on.");
+		puts("usage: tutti down\n\n"
+		     "Ends this user's daemon. Live connections go on.\n\n"
+		     "  -h, --help   this");
 		return TT_EXIT_OK;
 	}
 	if (argc > 1)
@@ -412,7 +415,8 @@ int tt_cmd_status(int argc, char **argv)
 			puts("usage: tutti status [--json | --metrics]\n\n"
 			     "What the daemon does; exit status 1 when none runs.\n\n"
 			     "  --json      one JSON object\n"
-			     "  --metrics   as Prometheus reads it");
+			     "  --metrics   as Prometheus reads it\n"
+			     "  -h, --help  this");
 			return TT_EXIT_OK;
 		}
 		if (opt == '?')

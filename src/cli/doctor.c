@@ -120,7 +120,8 @@ static void write_program(struct tt_json *j, const struct tt_program *p)
 	tt_json_bool(j, "accelerated", !p->why);
 	if (p->why) {
 		tt_json_str(j, "reason", p->why);
-		tt_json_str(j, "todo", p->todo);
+		if (p->todo)
+			tt_json_str(j, "todo", p->todo);
 	}
 	tt_json_close(j, '}');
 }
@@ -165,7 +166,7 @@ static int diagnose_program(const char *name, bool json)
 		printf("verdict   will be accelerated by: tutti run -- %s\n", p.path);
 	else
 		printf("verdict   runs over kernel TCP: %s\n", why);
-	if (p.why)
+	if (p.todo)
 		printf("to do     %s\n", p.todo);
 	return status;
 }
@@ -253,9 +254,11 @@ static int diagnose_process(long pid, bool json)
 	int err = tt_doctor_process(&all, (pid_t)pid, &p), status;
 
 	snprintf(name, sizeof(name), "process %ld", pid);
-	if (err < 0)
-		return tt_cli_fail(name, err == -ESRCH ? "there is none" : strerror(-err),
-				   err == -ESRCH ? "see: ps -e" : "ask as its user");
+	if (err < 0) {
+		const char *todo, *reason = tt_doctor_process_why((pid_t)pid, err, &todo);
+
+		return tt_cli_fail(name, reason, todo);
+	}
 	err = tt_snapshot_take(&filter, &s);
 	put_first(&s, pid);
 	tell_daemon(&all, err);

@@ -65,8 +65,7 @@ static void tell_rights(struct tt_findings *all, const struct tt_program *p)
 {
 	if (p->is_setid || p->has_caps)
 		tt_findings_add(all, "rights", "rights", TT_FAIL,
-				"%s: its loader ignores LD_PRELOAD; run it under Tutti as the user "
-				"whose rights it takes",
+				"%s: its loader ignores LD_PRELOAD",
 				p->is_setid ? "set-id" : "file capabilities");
 	else
 		tt_findings_add(all, "rights", "rights", TT_GOOD,
@@ -105,7 +104,7 @@ static void tell_configuration(struct tt_findings *all, const char *program)
 				"%.300s: see tutti.conf(5)", why);
 	else if (!strcmp(c.path, "tcp") && !(path && *path))
 		tt_findings_add(all, "configuration", "configuration", TT_FAIL,
-				"a configuration file says path = tcp: see tutti.conf(5)");
+				"%.300s: path = tcp: see tutti.conf(5)", c.path_at);
 	else
 		tt_findings_add(all, "configuration", "configuration", TT_GOOD,
 				"nothing in the way%s", c.strict ? "; strict" : "");

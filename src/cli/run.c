@@ -250,9 +250,11 @@ static int join(const struct options *o, int *ret_side, int *ret_ctl)
 	return 0;
 }
 
+/* todo NULL: nothing helps. */
 static void explain(const struct options *o, const char *why, const char *todo)
 {
-	fprintf(stderr, "tutti: %s runs over kernel TCP: %s (%s)\n", o->program[0], why, todo);
+	fprintf(stderr, "tutti: %s runs over kernel TCP: %s%s%s%s\n", o->program[0], why,
+		todo ? " (" : "", todo ? todo : "", todo ? ")" : "");
 }
 
 /* Makes the program Tutti's. False, and a line on standard error: it stays as it is. */

@@ -126,7 +126,7 @@ void tt_doctor_environment(struct tt_findings *all, const char *program)
 	else if (spin && *spin && !tt_arg_spin(spin, &usec))
 		tt_findings_add(all, "environment", "environment", TT_FAIL,
 				"TUTTI_SPIN_USEC takes " TT_SPIN_ALLOWED);
-	else if (uring && *uring)
+	else if (uring && *uring && strcmp(uring, "0") != 0)
 		tt_findings_add(all, "environment", "environment", TT_WARN,
 				"TUTTI_IO_URING is set: what goes by io_uring passes Tutti by");
 	else if (preload && *preload)

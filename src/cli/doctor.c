@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INDENT 2 /* of a table */
+
 static int usage(void)
 {
 	puts("usage: tutti doctor [--json] [PROGRAM]\n"
@@ -175,7 +177,7 @@ static int diagnose_program(const char *name, bool json)
 
 static void print_line(void *arg, const char *line)
 {
-	printf("  %s\n", line);
+	printf("%*s%s\n", INDENT, "", line);
 }
 
 static void print_connections(const struct tt_snapshot *s)
@@ -183,7 +185,12 @@ static void print_connections(const struct tt_snapshot *s)
 	static const enum tt_column columns[] = {TT_COL_PEER,	TT_COL_PEER_PID, TT_COL_LOCAL,
 						 TT_COL_REMOTE, TT_COL_PATH,	 TT_COL_REASON,
 						 TT_COL_END};
-	struct tt_table t = {columns, s, NULL, 20};
+	static const enum tt_column important[] = {TT_COL_PEER,	  TT_COL_PATH,	TT_COL_REASON,
+						   TT_COL_REMOTE, TT_COL_LOCAL, TT_COL_PEER_PID,
+						   TT_COL_END};
+	size_t width = tt_table_width();
+	struct tt_table t = {columns, important, width > INDENT ? width - INDENT : width,
+			     s,	      NULL,	 20};
 	char text[TT_LINE_BYTES];
 
 	tt_format_counts(s, text, sizeof(text));

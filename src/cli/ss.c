@@ -14,6 +14,12 @@ static const enum tt_column columns[] = {
 	TT_COL_TCP_TX,	TT_COL_TCP_RX, TT_COL_QUEUED, TT_COL_CREDITS,  TT_COL_SPINS,
 	TT_COL_SLEEPS,	TT_COL_WAKES,  TT_COL_END,
 };
+static const enum tt_column important[] = {
+	TT_COL_PROGRAM, TT_COL_PATH,	TT_COL_REASON,	 TT_COL_PEER,	 TT_COL_PID,
+	TT_COL_LOCAL,	TT_COL_REMOTE,	TT_COL_RING_TX,	 TT_COL_RING_RX, TT_COL_QUEUED,
+	TT_COL_TCP_TX,	TT_COL_TCP_RX,	TT_COL_PEER_PID, TT_COL_SLEEPS,	 TT_COL_WAKES,
+	TT_COL_SPINS,	TT_COL_CREDITS, TT_COL_END,
+};
 
 static int usage(void)
 {
@@ -39,10 +45,12 @@ static void print_line(void *arg, const char *line)
 
 static void print_text(const struct tt_snapshot *s)
 {
-	struct tt_table t = {columns, s, NULL, s->npairs};
+	struct tt_table t = {columns, important, tt_table_width(), s, NULL, s->npairs};
+	size_t left_out = tt_table_print(&t, print_line, NULL);
 	char text[TT_LINE_BYTES];
 
-	tt_table_print(&t, print_line, NULL);
+	if (left_out)
+		printf("%zu columns do not fit (tutti ss | less -S shows all)\n", left_out);
 	tt_format_counts(s, text, sizeof(text));
 	puts(text);
 	if (json_is_true(json_object_get(s->root, "truncated")))

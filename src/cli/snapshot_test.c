@@ -257,7 +257,7 @@ static void test_totals(void **state)
 			    "\"sleeps\":2,\"wakes\":3}",
 			    0, NULL);
 	tt_format_sums(totals, text, sizeof(text));
-	assert_string_equal(text, "2.0KB sent by rings, 5B by TCP; 1 spins, 2 sleeps, 3 wakes");
+	assert_string_equal(text, "2.0kB sent by rings, 5B by TCP; 1 spins, 2 sleeps, 3 wakes");
 	json_decref(totals);
 	tt_format_totals(NULL, text, sizeof(text));
 	assert_string_equal(text, "0 connections accelerated, 0 sockets stayed on kernel TCP");
@@ -268,8 +268,9 @@ static void test_short_numbers(void **state)
 	static const struct {
 		double v;
 		const char *text;
-	} cases[] = {{0, "0"},	     {999, "999"},	{1000, "1.0K"},	   {1536, "1.5K"},
-		     {10240, "10K"}, {1048575, "1.0M"}, {4194304, "4.0M"}, {1e12, "931G"}};
+	} cases[] = {{0, "0"},	     {999, "999"},     {1000, "1.0k"},	  {1536, "1.5k"},
+		     {10240, "10k"}, {999600, "1.0M"}, {4194304, "4.2M"}, {1e12, "1.0T"},
+		     {999.4, "999"}, {999.6, "1.0k"}};
 	char text[16];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -16,11 +16,12 @@
 
 void tt_format_short(double value, char *ret_text, size_t bytes)
 {
-	static const char units[] = "KMGTPE";
+	static const char units[] = "kMGTPE";
 	int unit = -1;
 
-	while (value >= 1000 && unit < 5) {
-		value /= 1024;
+	/* What would be written as 1000. */
+	while (value >= 999.5 && unit < 5) {
+		value /= 1000;
 		unit++;
 	}
 	if (unit < 0)

@@ -54,7 +54,7 @@ typedef void (*tt_line_fn)(void *arg, const char *line);
 size_t tt_table_print(const struct tt_table *t, tt_line_fn line, void *arg);
 /* Of the terminal that standard output is; 0: it is none, or does not say. */
 size_t tt_table_width(void);
-/* For people: 0, 999, 1.5K, 12M. */
+/* For people: 0, 999, 1.5k, 12M; decimal, as in bench. */
 void tt_format_short(double value, char *ret_text, size_t bytes);
 /* "3 connections: 2 accelerated, 1 on kernel TCP (1 peer-not-tutti)" */
 void tt_format_counts(const struct tt_snapshot *s, char *ret_text, size_t bytes);

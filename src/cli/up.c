@@ -291,30 +291,38 @@ int tt_cmd_up(int argc, char **argv)
 	return TT_EXIT_OK;
 }
 
-static int end_by_signal(int ctl)
+/* Of who listens; a negative errno when it cannot be had. */
+static int open_daemon(int ctl)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
+	int fd;
 
 	if (getsockopt(ctl, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
 		return -EPIPE;
-	int pidfd = pidfd_open(peer.pid, 0);
+	fd = pidfd_open(peer.pid, 0);
+	return fd < 0 ? -errno : fd;
+}
 
+/* 0: what fd is of has ended. */
+static int await_end(int fd)
+{
+	struct pollfd p = {fd, POLLIN, 0};
+
+	return poll(&p, 1, ANSWER_TIMEOUT_MS) == 0 ? -ETIMEDOUT : 0;
+}
+
+static int end_by_signal(int pidfd)
+{
 	if (pidfd < 0)
-		return errno == ESRCH ? 0 : -errno;
-	struct pollfd p = {pidfd, POLLIN, 0};
-	int err = pidfd_send_signal(pidfd, SIGTERM, NULL, 0) < 0 ? -errno
-		  : poll(&p, 1, ANSWER_TIMEOUT_MS) == 0		 ? -ETIMEDOUT
-								 : 0;
-
-	close(pidfd);
-	return err;
+		return pidfd == -ESRCH ? 0 : pidfd;
+	return pidfd_send_signal(pidfd, SIGTERM, NULL, 0) < 0 ? -errno : await_end(pidfd);
 }
 
 int tt_cmd_down(int argc, char **argv)
 {
 	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_DOWN, 0, 0, 0, 0);
-	int ctl, err;
+	int ctl, pidfd, err;
 
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
 		puts("usage: tutti down\n\n"
@@ -327,19 +335,19 @@ int tt_cmd_down(int argc, char **argv)
 	ctl = tt_ctl_connect();
 	if (tt_cli_is_absent(ctl)) /* what was wanted */
 		return TT_EXIT_OK;
-	err = ctl < 0 ? ctl : tt_ctl_request(ctl, &m, -1, NULL, ANSWER_TIMEOUT_MS);
-	if (err == 0) {
-		struct pollfd p = {ctl, POLLIN, 0};
-
-		/* Until it is really gone. */
-		if (poll(&p, 1, ANSWER_TIMEOUT_MS) == 0)
-			err = -ETIMEDOUT;
-	}
+	if (ctl < 0)
+		return tt_cli_no_report("down", ctl);
+	pidfd = open_daemon(ctl);
+	err = tt_ctl_request(ctl, &m, -1, NULL, ANSWER_TIMEOUT_MS);
+	/* Until it is really gone, its lock with it: the next one shall find its place free. */
+	if (err == 0)
+		err = await_end(pidfd < 0 ? ctl : pidfd);
 	/* It is there and cannot listen: out of descriptors, say. The socket names its process. */
-	if (err < 0 && ctl >= 0 && err != -ETIMEDOUT)
-		err = end_by_signal(ctl);
-	if (ctl >= 0)
-		close(ctl);
+	else if (err != -ETIMEDOUT)
+		err = end_by_signal(pidfd);
+	if (pidfd >= 0)
+		close(pidfd);
+	close(ctl);
 	return err < 0 ? tt_cli_no_report("down", err) : TT_EXIT_OK;
 }
 

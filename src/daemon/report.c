@@ -58,6 +58,7 @@ static void write_totals(struct tt_json *j, const struct tt_side_totals *t)
 		add(&fallback, &t->fallback[i]);
 	tt_json_uint(j, "connections", t->connections);
 	tt_json_uint(j, "accelerated", t->accelerated);
+	tt_json_uint(j, "empty", t->empty);
 	tt_json_uint(j, "fallback", fallback);
 	tt_json_open(j, "fallback_reasons", '{');
 	for (int i = 1; i < TT_REASON_COUNT; i++)

@@ -5,7 +5,7 @@
  * twice between two looks the last counts.
  *
  * An end that is listed no more has been closed, unless another daemon lists:
- * a side may not have spoken to that one yet. Then its process decides.
+ * it may not have found the side (see daemon/adopt.c). Then its process decides.
  */
 #include "follow_int.h"
 

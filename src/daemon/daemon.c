@@ -213,6 +213,7 @@ static void watch_ready(struct tt_daemon *d, struct tt_source *s, uint32_t event
 
 static int enter_dir(struct tt_daemon *d)
 {
+	struct stat st;
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	int err = tt_ctl_path(path, sizeof(path), true);
 
@@ -220,8 +221,10 @@ static int enter_dir(struct tt_daemon *d)
 		return err;
 	*strrchr(path, '/') = '\0';
 	/* From here on names are relative: they fit, and lead nowhere else later. */
-	if (chdir(path) < 0)
+	if (chdir(path) < 0 || stat(".", &st) < 0)
 		return -errno;
+	d->dev = st.st_dev;
+	d->ino = st.st_ino;
 	d->lock = open("lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (d->lock < 0)
 		return -errno;
@@ -377,6 +380,7 @@ static void finish(struct tt_daemon *d)
 	}
 	while (d->conns)
 		tt_conn_close(d, d->conns);
+	tt_parties_drop(d);
 	free_gone(d);
 	tt_matcher_fini(&d->matcher);
 	tt_table_fini(&d->party_ids);

@@ -4,6 +4,7 @@
  *
  *   daemon.c   start, log, the loop, the end
  *   conn.c     control connections: who may talk, what is a message, the answers
+ *   adopt.c    sides of a daemon before this one
  *   party.c    sides as the daemon sees them ("parties"), their processes and bells
  *   grant.c    claims and their matching, links and their slots
  *   reap.c     which sockets are gone without a word, and what they held
@@ -25,7 +26,8 @@
  *                            1---*  tt_dproc  1---*  tt_dbell
  *
  * A party lives as long as a control connection that said HELLO for it; that
- * is, until the last process that holds it has ended. A link lives as long as
+ * is, until the last process that holds it has ended. (Of those that have not
+ * come back since the last daemon ended, the processes are watched: adopt.c.) A link lives as long as
  * a living party has a slot in it, or both parties live.
  *
  * Numbers of parties and links are never used twice, not by later daemons
@@ -73,6 +75,7 @@ struct tt_dproc {
 	struct tt_source src; /* first; a pidfd */
 	struct tt_party *party;
 	pid_t pid;
+	bool adopted; /* has not come back since it was found, see adopt.c */
 	struct tt_dbell *bells;
 	struct tt_dproc *next; /* of the party */
 };
@@ -94,7 +97,7 @@ struct tt_party {
 	dev_t dev;
 	ino_t ino;
 	struct tt_side_mem *mem;
-	uint32_t refs;		  /* control connections */
+	uint32_t refs;		  /* control connections; 0: see adopt.c */
 	struct tt_claim **claims; /* by entry */
 	uint32_t nclaims;
 	uint32_t claims_top;  /* none at or above */
@@ -125,8 +128,9 @@ struct tt_daemon_stats {
 
 struct tt_daemon {
 	int epoll, listener, lock, log, spare, signals, inotify, netlink;
-	bool stop, foreground, draining;
-	uint64_t netns; /* cookie of our network namespace; 0 unknown */
+	bool stop, foreground, draining, adopted;
+	uint64_t dev, ino; /* of our folder */
+	uint64_t netns;	   /* cookie of our network namespace; 0 unknown */
 	int64_t start_ns;
 	uint32_t id_next, id_end; /* see next_id */
 
@@ -186,12 +190,25 @@ void tt_close_foreign(int fd);
 int tt_party_hello(struct tt_daemon *d, struct tt_conn *c, uint32_t wanted, int *memfd,
 		   uint32_t *ret_id);
 void tt_party_put(struct tt_daemon *d, struct tt_party *p);
+/* Those that are left without a control connection; at the daemon's end. */
+void tt_parties_drop(struct tt_daemon *d);
+/*
+ * Process pid holds this side, which may be one of a daemon before this one. 0,
+ * or why it is none that we take.
+ */
+int tt_party_adopt(struct tt_daemon *d, pid_t pid, int *memfd);
 struct tt_party *tt_party_find(struct tt_daemon *d, uint64_t id);
 int tt_bell_add(struct tt_daemon *d, struct tt_party *p, uint32_t id, pid_t pid, int *fd);
 /* The descriptor stays the daemon's; -ENOENT. */
 int tt_bell_find(struct tt_daemon *d, const struct tt_party *p, uint32_t id);
 /* Wakes who sleeps on the bell; now, or as soon as we are told of it. */
 void tt_bell_wake(struct tt_daemon *d, struct tt_party *p, uint32_t id);
+
+/* adopt.c */
+/* Before a report: the sides whose programs have not come back to this daemon. */
+void tt_adopt(struct tt_daemon *d);
+/* Looks anew: for those that hold a side whose known holders have ended. */
+void tt_adopt_again(struct tt_daemon *d);
 
 /* grant.c */
 int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32_t generation,

@@ -356,6 +356,7 @@ int tt_report_ss(struct tt_daemon *d, uint64_t port)
 	struct tt_side_totals t;
 	int fd;
 
+	tt_adopt(d);
 	for (struct tt_party *p = d->parties; p; p = p->next) {
 		tt_reap(d, p, port);
 		tt_sweep(d, p, port);
@@ -384,10 +385,12 @@ static uint64_t allocated_bytes(int fd)
 int tt_report_status(struct tt_daemon *d)
 {
 	struct tt_json j;
-	struct tt_side_totals t = all_totals(d);
+	struct tt_side_totals t;
 	uint64_t memory = 0, claims = 0;
 	int fd;
 
+	tt_adopt(d);
+	t = all_totals(d);
 	for (struct tt_party *p = d->parties; p; p = p->next) {
 		memory += allocated_bytes(p->fd);
 		claims += p->nclaims;

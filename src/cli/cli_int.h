@@ -56,10 +56,10 @@ int tt_cli_daemon_pid(void);
 /* Connects to the daemon and starts it when there is none. Descriptor or negative errno. */
 int tt_cli_connect_or_start(void);
 /*
- * Asks a running daemon for a report (TT_CTL_*, and its arg[0]). 0 and a text
- * for free(), or a negative errno.
+ * Asks a running daemon for a report (TT_CTL_*, and its arg[0], arg[1]). 0 and a
+ * text for free(), or a negative errno.
  */
-int tt_cli_report(int type, uint64_t arg, char **ret_text);
+int tt_cli_report(int type, uint64_t arg, uint64_t more, char **ret_text);
 
 /* preload.c */
 /* Where the preloaded library is. 0, or a negative errno of what TUTTI_PRELOAD names, or -ENOENT. */

@@ -25,6 +25,7 @@ struct tt_end {
 	bool has_credit;
 	uint64_t credit_bytes;
 	double age_s;
+	bool is_final; /* counts of when it had ended */
 };
 
 /* a is the end that connected, as far as port numbers tell; b is -1 when it is not listed. */
@@ -46,6 +47,7 @@ struct tt_snapshot {
 struct tt_filter {
 	long pid, port;
 	const char *program, *path, *reason;
+	uint64_t ended; /* "ended_until" of a report: also what ended since; 0: not */
 };
 
 /* Per second, between two snapshots. tx and rx are what end a sent and received. */
@@ -65,6 +67,8 @@ void tt_snapshot_fini(struct tt_snapshot *s); /* of zeros allowed */
 /* Leaves the connections of which one end matches. */
 void tt_snapshot_filter(struct tt_snapshot *s, const struct tt_filter *f);
 const struct tt_end *tt_snapshot_end(const struct tt_snapshot *s, const char *id);
+/* It has ended, with these counts, an element of the report's list "ended". */
+void tt_end_finish(struct tt_end *e, json_t *counts);
 struct tt_counts tt_snapshot_counts(const struct tt_snapshot *s);
 
 static inline const struct tt_end *tt_end_a(const struct tt_snapshot *s, const struct tt_pair *p)

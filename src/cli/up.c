@@ -213,9 +213,9 @@ static int read_all(int fd, char **ret_text)
 	return 0;
 }
 
-int tt_cli_report(int type, uint64_t arg, char **ret_text)
+int tt_cli_report(int type, uint64_t arg, uint64_t more, char **ret_text)
 {
-	struct tt_ctl_msg m = tt_ctl_msg((enum tt_ctl_type)type, arg, 0, 0, 0);
+	struct tt_ctl_msg m = tt_ctl_msg((enum tt_ctl_type)type, arg, more, 0, 0);
 	int ctl = tt_ctl_connect(), fd, err;
 
 	if (ctl < 0)
@@ -435,7 +435,7 @@ int tt_cmd_status(int argc, char **argv)
 	}
 	if (optind < argc)
 		return tt_cli_misuse("status", "unexpected word", argv[optind]);
-	int err = tt_cli_report(TT_CTL_STATUS, 0, &text);
+	int err = tt_cli_report(TT_CTL_STATUS, 0, 0, &text);
 
 	if (err < 0)
 		return tt_cli_no_report("status", err);

@@ -38,8 +38,8 @@ static void look_at(struct tt_daemon *d, pid_t pid, int dir, const char *name)
 		return;
 	target[n] = '\0';
 	/* Of another user's making: whose daemon runs as root sees these too. */
-	if (strncmp(target, SIDE_LINK, strlen(SIDE_LINK)) != 0 ||
-	    fstatat(dir, name, &st, 0) < 0 || st.st_uid != geteuid() || !S_ISREG(st.st_mode))
+	if (strncmp(target, SIDE_LINK, strlen(SIDE_LINK)) != 0 || fstatat(dir, name, &st, 0) < 0 ||
+	    st.st_uid != geteuid() || !S_ISREG(st.st_mode))
 		return;
 	/* It may have become something else meanwhile, on which nothing must block. */
 	fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

@@ -382,6 +382,7 @@ static void finish(struct tt_daemon *d)
 		tt_conn_close(d, d->conns);
 	tt_parties_drop(d);
 	free_gone(d);
+	free(d->ended_ends);
 	tt_matcher_fini(&d->matcher);
 	tt_table_fini(&d->party_ids);
 	tt_table_fini(&d->link_ids);

@@ -9,6 +9,7 @@
  *   grant.c    claims and their matching, links and their slots
  *   reap.c     which sockets are gone without a word, and what they held
  *   probe.c    asks the kernel about sockets
+ *   ended.c    the last counts of connections that have ended
  *   report.c   status and connections as JSON
  *   match.c    the book-keeping of grant.c without I/O
  *   table.c    hash table
@@ -122,6 +123,14 @@ struct tt_dlink {
 	struct tt_dlink *prev, *next;
 };
 
+/* Of an end of a connection, at its end. */
+struct tt_ended {
+	uint32_t side, entry, generation;
+	uint64_t ring_tx_bytes, ring_rx_bytes, shadow_tx_bytes, shadow_rx_bytes;
+	uint64_t tx_messages, spins, sleeps, wakes;
+};
+#define TT_ENDED_KEPT 1024u
+
 struct tt_daemon_stats {
 	uint64_t claims, granted, refused, reaped, parties, accepted;
 };
@@ -147,6 +156,8 @@ struct tt_daemon {
 
 	struct tt_daemon_stats stats;
 	struct tt_side_totals ended; /* of parties that are no more */
+	struct tt_ended *ended_ends; /* a ring; NULL until there is one */
+	uint64_t nended;	     /* that were ever in it */
 };
 
 /* A list through prev and next; head is of the elements' type. */
@@ -231,6 +242,14 @@ void tt_reap_after_exit(struct tt_daemon *d, struct tt_party *p);
 /* The same for what nobody claimed from this daemon. */
 void tt_sweep(struct tt_daemon *d, struct tt_party *p, uint64_t port);
 
+/* ended.c */
+/* This end has ended; nothing is noted when its entry has another user already. */
+void tt_ended_note(struct tt_daemon *d, const struct tt_party *p, uint32_t entry,
+		   uint32_t generation);
+/* The whole side has. */
+void tt_ended_note_all(struct tt_daemon *d, const struct tt_party *p);
+void tt_ended_write(const struct tt_daemon *d, struct tt_json *j, uint64_t since);
+
 /* probe.c */
 enum tt_life {
 	TT_LIFE_ALIVE,	/* or we could not find out */
@@ -243,8 +262,11 @@ void tt_probe(int netlink, struct tt_claim *const *claims, uint32_t n, enum tt_l
 
 /* report.c: JSON text in a sealed memfd, or a negative errno */
 int tt_report_status(struct tt_daemon *d);
-/* port 0: all connections; else those that have it at one of their ends. */
-int tt_report_ss(struct tt_daemon *d, uint64_t port);
+/*
+ * port 0: all connections; else those that have it at one of their ends. ended:
+ * also the ends that ended since a report whose "ended_until" it is; 0: none.
+ */
+int tt_report_ss(struct tt_daemon *d, uint64_t port, uint64_t ended);
 struct tt_tuple tt_entry_tuple(const struct tt_party *p, uint32_t entry);
 /* How many entries of its memory were ever used. */
 uint32_t tt_party_entries(const struct tt_party *p);

@@ -133,6 +133,7 @@ static bool has_adopted(const struct tt_party *p)
 static void destroy(struct tt_daemon *d, struct tt_party *p)
 {
 	tt_totals_add(&d->ended, &p->mem->totals);
+	tt_ended_note_all(d, p);
 	while (p->procs)
 		drop_proc(d, p->procs);
 	/* First, so that the release of its claims wipes nothing: see put_end. */

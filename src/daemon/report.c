@@ -350,7 +350,7 @@ static int into_memfd(struct tt_json *j)
 	return fd;
 }
 
-int tt_report_ss(struct tt_daemon *d, uint64_t port)
+int tt_report_ss(struct tt_daemon *d, uint64_t port, uint64_t ended)
 {
 	struct tt_json j;
 	struct tt_side_totals t;
@@ -366,6 +366,7 @@ int tt_report_ss(struct tt_daemon *d, uint64_t port)
 	tt_json_open(&j, NULL, '{');
 	tt_json_int(&j, "daemon_pid", getpid());
 	write_connections(d, &j, port);
+	tt_ended_write(d, &j, ended);
 	tt_json_open(&j, "totals", '{');
 	write_totals(&j, &t);
 	tt_json_close(&j, '}');

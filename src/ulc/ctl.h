@@ -28,7 +28,8 @@ enum tt_ctl_type {
 	TT_CTL_GET_BELL,  /* reply: arg[0] side, arg[1] side of the bell, arg[2] its id -> fd */
 	TT_CTL_FIND,	  /* reply, shadow: arg[0] side that asks -> side memory, arg[0] entry */
 	TT_CTL_STATUS,	  /* reply -> fd of a memfd with JSON */
-	TT_CTL_SS,	  /* reply -> the same: connections. arg[0]: a port, or 0: all */
+	TT_CTL_SS,	  /* reply -> the same: connections. arg[0]: a port, or 0: all;
+			     arg[1]: also what ended since "ended_until", or 0 */
 	TT_CTL_DOWN,	  /* reply: the daemon ends */
 	TT_CTL_LEFT,	  /* arg[0] side: a process let go of a connection that others may hold */
 	TT_CTL_ANSWER = 100,

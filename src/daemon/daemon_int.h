@@ -270,6 +270,8 @@ int tt_report_ss(struct tt_daemon *d, uint64_t port, uint64_t ended);
 struct tt_tuple tt_entry_tuple(const struct tt_party *p, uint32_t entry);
 /* How many entries of its memory were ever used. */
 uint32_t tt_party_entries(const struct tt_party *p);
+/* A count from a side's memory; one that cannot be is written as 2^53. */
+void tt_report_count(struct tt_json *j, const char *key, uint64_t hostile);
 void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile);
 
 #endif

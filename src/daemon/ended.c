@@ -79,14 +79,14 @@ void tt_ended_write(const struct tt_daemon *d, struct tt_json *j, uint64_t since
 		tt_json_open(j, NULL, '{');
 		snprintf(id, sizeof(id), "%u.%u.%u", r->side, r->entry, r->generation);
 		tt_json_str(j, "id", id);
-		tt_json_uint(j, "ring_tx_bytes", r->ring_tx_bytes);
-		tt_json_uint(j, "ring_rx_bytes", r->ring_rx_bytes);
-		tt_json_uint(j, "shadow_tx_bytes", r->shadow_tx_bytes);
-		tt_json_uint(j, "shadow_rx_bytes", r->shadow_rx_bytes);
-		tt_json_uint(j, "tx_messages", r->tx_messages);
-		tt_json_uint(j, "spins", r->spins);
-		tt_json_uint(j, "sleeps", r->sleeps);
-		tt_json_uint(j, "wakes", r->wakes);
+		tt_report_count(j, "ring_tx_bytes", r->ring_tx_bytes);
+		tt_report_count(j, "ring_rx_bytes", r->ring_rx_bytes);
+		tt_report_count(j, "shadow_tx_bytes", r->shadow_tx_bytes);
+		tt_report_count(j, "shadow_rx_bytes", r->shadow_rx_bytes);
+		tt_report_count(j, "tx_messages", r->tx_messages);
+		tt_report_count(j, "spins", r->spins);
+		tt_report_count(j, "sleeps", r->sleeps);
+		tt_report_count(j, "wakes", r->wakes);
 		tt_json_bool(j, "final", true);
 		tt_json_close(j, '}');
 	}

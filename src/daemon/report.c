@@ -31,6 +31,11 @@ static void add(uint64_t *sum, const uint64_t *hostile)
 		*sum += v;
 }
 
+void tt_report_count(struct tt_json *j, const char *key, uint64_t hostile)
+{
+	tt_json_uint(j, key, hostile < MAX_COUNT ? hostile : MAX_COUNT);
+}
+
 void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile)
 {
 	uint64_t *s = (uint64_t *)sum;
@@ -278,14 +283,15 @@ static void write_connection(struct tt_json *j, const struct tt_party *p, uint32
 	tt_json_str(j, "rx_route", route_name(&e->rx_route));
 	if (c)
 		tt_json_num(j, "age_s", (double)(tt_now_ns() - c->since_ns) / TT_NS_PER_SEC);
-	tt_json_uint(j, "ring_tx_bytes", tt_load_relaxed(&e->tx_bytes));
-	tt_json_uint(j, "ring_rx_bytes", tt_load_relaxed(&e->rx_bytes));
-	tt_json_uint(j, "shadow_tx_bytes", tt_load_relaxed(&e->tx_tcp_bytes));
-	tt_json_uint(j, "shadow_rx_bytes", tt_load_relaxed(&e->rx_tcp_bytes));
+	tt_report_count(j, "ring_tx_bytes", tt_load_relaxed(&e->tx_bytes));
+	tt_report_count(j, "ring_rx_bytes", tt_load_relaxed(&e->rx_bytes));
+	tt_report_count(j, "shadow_tx_bytes", tt_load_relaxed(&e->tx_tcp_bytes));
+	tt_report_count(j, "shadow_rx_bytes", tt_load_relaxed(&e->rx_tcp_bytes));
 	write_ring(j, e, c);
-	tt_json_uint(j, "tx_messages", tt_load_relaxed(&e->tx_messages));
-	tt_json_uint(j, "spins", tt_load_relaxed(&e->tx_spins) + tt_load_relaxed(&e->rx_spins));
-	tt_json_uint(j, "sleeps", tt_load_relaxed(&e->tx_sleeps) + tt_load_relaxed(&e->rx_sleeps));
+	tt_report_count(j, "tx_messages", tt_load_relaxed(&e->tx_messages));
+	tt_report_count(j, "spins", tt_load_relaxed(&e->tx_spins) + tt_load_relaxed(&e->rx_spins));
+	tt_report_count(j, "sleeps",
+			tt_load_relaxed(&e->tx_sleeps) + tt_load_relaxed(&e->rx_sleeps));
 	tt_json_uint(j, "wakes", tt_load_relaxed(&e->wakes));
 	tt_json_uint(j, "kicks", tt_load_relaxed(&e->kicks));
 	tt_json_uint(j, "side", p->id);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Where the daemon is, and in words why it is not there. */
-#include "base/shm.h"
 #include "cli_int.h"
 #include "daemon/daemon.h"
 #include "ulc/ctl.h"

@@ -329,6 +329,7 @@ static void on_daemon(struct follower *f, const struct tt_snapshot *s)
 		if (!f->is_lost)
 			print_news(f->o, "lost", "it has ended; live connections go on");
 		f->is_lost = true;
+		f->ended = 1; /* the next one counts anew */
 	} else if (pid != f->daemon_pid) {
 		print_news(f->o, "found", "another one has taken over");
 		f->daemon_pid = pid;
@@ -374,8 +375,11 @@ static void nap(double seconds)
 static int begin(struct follower *f)
 {
 	struct tt_snapshot s;
-	int err = tt_snapshot_take(&f->o->filter, &s), found;
+	struct tt_filter filter = f->o->filter;
+	int err, found;
 
+	filter.ended = TT_ENDED_FROM_NOW;
+	err = tt_snapshot_take(&filter, &s);
 	if (err < 0)
 		return err;
 	f->daemon_pid = json_integer_value(json_object_get(s.root, "daemon_pid"));

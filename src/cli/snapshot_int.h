@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define TT_ENDED_FROM_NOW UINT64_MAX
+
 /* Texts belong to the snapshot. */
 struct tt_end {
 	json_t *json;
@@ -47,7 +49,8 @@ struct tt_snapshot {
 struct tt_filter {
 	long pid, port;
 	const char *program, *path, *reason;
-	uint64_t ended; /* "ended_until" of a report: also what ended since; 0: not */
+	/* "ended_until" of a report: also what ended since; TT_ENDED_FROM_NOW: that number; 0: not */
+	uint64_t ended;
 };
 
 /* Per second, between two snapshots. tx and rx are what end a sent and received. */

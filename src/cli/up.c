@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/fdpass.h"
-#include "base/shm.h"
 #include "cli_int.h"
 #include "daemon/daemon.h"
 #include "table_int.h"
@@ -22,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

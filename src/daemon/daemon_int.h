@@ -264,7 +264,8 @@ void tt_probe(int netlink, struct tt_claim *const *claims, uint32_t n, enum tt_l
 int tt_report_status(struct tt_daemon *d);
 /*
  * port 0: all connections; else those that have it at one of their ends. ended:
- * also the ends that ended since a report whose "ended_until" it is; 0: none.
+ * also the ends that ended since a report whose "ended_until" it is; UINT64_MAX:
+ * only that number, for later; 0: nothing of it.
  */
 int tt_report_ss(struct tt_daemon *d, uint64_t port, uint64_t ended);
 struct tt_tuple tt_entry_tuple(const struct tt_party *p, uint32_t entry);

@@ -65,11 +65,11 @@ void tt_ended_write(const struct tt_daemon *d, struct tt_json *j, uint64_t since
 	uint64_t kept = d->nended < TT_ENDED_KEPT ? d->nended : TT_ENDED_KEPT, first;
 	char id[40];
 
-	tt_json_uint(j, "ended_until", d->nended + 1);
 	if (!since)
 		return;
-	/* Numbers of another daemon's mean nothing here. */
-	first = since - 1 > d->nended ? 0 : since - 1;
+	tt_json_uint(j, "ended_until", d->nended + 1);
+	/* Of another daemon, or of who only asks for the number. */
+	first = since - 1 > d->nended ? d->nended : since - 1;
 	if (first < d->nended - kept)
 		first = d->nended - kept;
 	tt_json_open(j, "ended", '[');

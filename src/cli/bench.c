@@ -275,8 +275,8 @@ static int refuse_options(const struct tt_bench_spec *spec, unsigned int given)
 
 		if (!(values[i].bit & given & ~spec->takes))
 			continue;
-		n = snprintf(text, sizeof(text), "--%s means nothing to %s, but to", values[i].name,
-			     spec->name);
+		n = snprintf(text, sizeof(text), "--%s means nothing to %s, only to",
+			     values[i].name, spec->name);
 		for (const struct tt_bench_spec *s = specs; s->name; s++)
 			if (s->takes & values[i].bit && n < (int)sizeof(text))
 				n += snprintf(text + n, sizeof(text) - (size_t)n, " %s", s->name);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # A short front of meson and ninja; the work is in meson.build and scripts/.
 
-.PHONY: build demo check check-all results fuzz install clean help
+.PHONY: build demo check check-all results fuzz install uninstall clean help
 .NOTPARALLEL:
 
 FUZZ_SECONDS ?= 3600
@@ -33,6 +33,9 @@ fuzz:        ## hostile peers for FUZZ_SECONDS (3600)
 
 install: build  ## install below DESTDIR
 	@DESTDIR="$(DESTDIR)" meson install -C build --no-rebuild
+
+uninstall:   ## remove what 'make install' has installed below DESTDIR
+	@scripts/uninstall build "$(DESTDIR)"
 
 clean:       ## remove everything that was built
 	@rm -rf build build-asan build-tsan

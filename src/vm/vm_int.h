@@ -11,7 +11,7 @@
  * and leaves ("side exit"), and the interpreter goes on at that instruction:
  * it finds the fault and reports it, or finds none (a hint was wrong) and runs
  * to the end. So faults cannot differ, and compiled code needs none of the
- * rare cases. Decision 0018.
+ * rare cases. Decision 0020.
  */
 #ifndef TT_VM_INT_H
 #define TT_VM_INT_H

@@ -161,7 +161,7 @@ struct tutti_vm_helper {
 	uint32_t id;	  /* the immediate of its call instruction; unique */
 	uint8_t ret;	  /* enum tutti_vm_ret_kind */
 	uint8_t arg[5];	  /* enum tutti_vm_arg_kind */
-	uint32_t cost;	  /* in instructions, at least 1 */
+	uint32_t cost;	  /* in instructions: 1 to INT32_MAX */
 	tutti_vm_helper_fn fn;
 };
 

@@ -257,22 +257,22 @@ static int read_all(struct tt_elf *elf, const void *bytes)
 	return err;
 }
 
-int tutti_vm_object_open(const void *bytes, size_t n_bytes, struct tutti_vm_object **ret_object,
+int tutti_vm_object_open(const void *elf, size_t bytes, struct tutti_vm_object **ret_object,
 			 struct tutti_vm_error *ret_error)
 {
-	struct tt_elf elf = {.bytes = n_bytes, .error = ret_error};
+	struct tt_elf e = {.bytes = bytes, .error = ret_error};
 	int err;
 
-	elf.object = tt_vm_object_create();
-	err = elf.object ? read_all(&elf, bytes) : tt_elf_no_memory(&elf);
+	e.object = tt_vm_object_create();
+	err = e.object ? read_all(&e, elf) : tt_elf_no_memory(&e);
 	if (err)
-		tutti_vm_object_destroy(elf.object);
+		tutti_vm_object_destroy(e.object);
 	else
-		*ret_object = elf.object;
-	free(elf.btf.type_off);
-	free(elf.extern_of);
-	free(elf.sections);
-	elf_end(elf.elf);
-	free(elf.copy);
+		*ret_object = e.object;
+	free(e.btf.type_off);
+	free(e.extern_of);
+	free(e.sections);
+	elf_end(e.elf);
+	free(e.copy);
 	return err;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "vm/object.h"
+#include "vm/isa.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,21 +47,68 @@ int tutti_vm_object_from_insns(const struct tutti_vm_insn *insns, uint32_t count
 	if (!object)
 		return -ENOMEM;
 	object->insns = malloc(count * sizeof *insns);
-	object->funcs = calloc(1, sizeof *object->funcs);
-	if (!object->insns || !object->funcs)
+	if (!object->insns)
 		goto fail;
 	memcpy(object->insns, insns, count * sizeof *insns);
 	object->n_insns = count;
-	object->n_funcs = 1;
-	object->funcs[0] = (struct tt_vm_func){
-		.name = strdup("main"), .section = strdup("main"), .end = count, .entry = true};
-	if (!object->funcs[0].name || !object->funcs[0].section)
+	if (tt_vm_object_split(object))
 		goto fail;
 	*ret_object = object;
 	return 0;
 fail:
 	tutti_vm_object_destroy(object);
 	return -ENOMEM;
+}
+
+static int add_func(struct tutti_vm_object *object, uint32_t start)
+{
+	struct tt_vm_func *func = &object->funcs[object->n_funcs++];
+	char name[16] = "main";
+
+	if (start) {
+		snprintf(name, sizeof name, "func_%u", start);
+		func[-1].end = start;
+	}
+	*func = (struct tt_vm_func){.name = strdup(name),
+				    .section = strdup("main"),
+				    .start = start,
+				    .end = object->n_insns,
+				    .entry = start == 0};
+	return func->name && func->section ? 0 : -ENOMEM;
+}
+
+int tt_vm_object_split(struct tutti_vm_object *object)
+{
+	uint32_t count = object->n_insns, n_funcs = 0;
+	bool *starts = calloc(count, sizeof *starts);
+	int err = starts ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < count && !err; i++) {
+		const struct tutti_vm_insn *insn = &object->insns[i];
+		int64_t target = (int64_t)i + 1 + insn->imm;
+
+		if (insn->code == (TT_JMP | TT_CALL) && tt_vm_src(insn) == TT_CALL_LOCAL &&
+		    target >= 0 && target < count)
+			starts[target] = true;
+		i += insn->code == TT_LDDW;
+	}
+	if (!err)
+		starts[0] = true;
+	/* No function begins in the middle of a wide instruction. */
+	for (uint32_t i = 0; i < count && !err; i++) {
+		n_funcs += starts[i];
+		if (object->insns[i].code == TT_LDDW && i + 1 < count)
+			starts[++i] = false;
+	}
+	if (!err) {
+		object->funcs = calloc(n_funcs, sizeof *object->funcs);
+		err = object->funcs ? 0 : -ENOMEM;
+	}
+	for (uint32_t i = 0; i < count && !err; i++)
+		if (starts[i])
+			err = add_func(object, i);
+	free(starts);
+	return err;
 }
 
 uint32_t tutti_vm_object_insns(const struct tutti_vm_object *object,
@@ -116,9 +164,11 @@ int tt_vm_fail(struct tutti_vm_error *error, int code, const struct tutti_vm_obj
 	if (object && insn >= 0)
 		line = tt_vm_object_line(object, (uint32_t)insn);
 	*error = (struct tutti_vm_error){.insn = insn, .reg = reg, .line = line ? line->line : 0};
-	if (line)
-		used = (size_t)snprintf(error->text, sizeof error->text, "%.80s:%u: ",
-					line->file ? line->file : "source", line->line);
+	if (line && line->file)
+		used = (size_t)snprintf(error->text, sizeof error->text, "%.80s:%u: ", line->file,
+					line->line);
+	else if (line)
+		used = (size_t)snprintf(error->text, sizeof error->text, "line %u: ", line->line);
 	if (insn >= 0)
 		used += (size_t)snprintf(error->text + used, sizeof error->text - used,
 					 "instruction %d: ", insn);

@@ -20,10 +20,10 @@
 
 struct tt_vm_func {
 	char *name;
-	char *section;  /* "mdo/packet", ".text" */
+	char *section;	/* "mdo/packet", ".text" */
 	uint32_t start; /* first instruction */
-	uint32_t end;   /* one past the last */
-	bool entry;     /* global, in a section other than .text: the caller may call it */
+	uint32_t end;	/* one past the last */
+	bool entry;	/* global, in a section other than .text: the caller may call it */
 };
 
 struct tt_vm_line {
@@ -55,6 +55,13 @@ struct tutti_vm_object {
 /* An empty object, or NULL. All pointers in it are freed one by one by tutti_vm_object_destroy. */
 struct tutti_vm_object *tt_vm_object_create(void);
 
+/*
+ * Makes the functions of an object that has only instructions, at least one:
+ * "main", the entry, at the first, and "func_N" at each instruction N that a
+ * local call names. 0 or -ENOMEM.
+ */
+int tt_vm_object_split(struct tutti_vm_object *object);
+
 /* The line that made the instruction, or NULL. */
 const struct tt_vm_line *tt_vm_object_line(const struct tutti_vm_object *object, uint32_t insn);
 /* The function that the instruction belongs to, or NULL. */
@@ -62,8 +69,9 @@ const struct tt_vm_func *tt_vm_object_func(const struct tutti_vm_object *object,
 
 /*
  * Writes an error about an instruction (-1: none) and a register (-1: none):
- * "prog.c:12: instruction 7: " and then the format, or without the line when
- * it is unknown; object may be NULL. error may be NULL. Returns code.
+ * "prog.c:12: instruction 7: ", of a line without a file "line 12: instruction
+ * 7: ", and then the format; without the line when it is unknown. object may
+ * be NULL. error may be NULL. Returns code.
  */
 int tt_vm_fail(struct tutti_vm_error *error, int code, const struct tutti_vm_object *object,
 	       int32_t insn, int32_t reg, const char *format, ...)

@@ -71,6 +71,9 @@ static int read_line(struct tt_elf *elf, const struct tt_elf_section *code,
 				   "section \".BTF.ext\" is broken: a line of section "
 				   "\"%.40s\" makes no sense",
 				   code->name);
+	/* Line 0: the compiler's own doing; the line before says more. */
+	if (!(record->line_column >> 10))
+		return 0;
 	insn = code->base + (uint32_t)(record->insn_off / sizeof(struct tutti_vm_insn));
 	line = next_line(object, insn);
 	*line = (struct tt_vm_line){.insn = insn,

@@ -148,7 +148,7 @@ static void expect_line(const struct bytes source, const struct tt_vm_line *line
 
 static void lines_of_the_source(void **state)
 {
-	static const char *const names[] = {"functions", "data", "maps", "small"};
+	static const char *const names[] = {"functions", "data", "maps", "run", "small"};
 
 	for (size_t i = 0; i < COUNT(names) * COUNT(cpus); i++) {
 		const char *name = names[i / COUNT(cpus)];
@@ -161,6 +161,7 @@ static void lines_of_the_source(void **state)
 		assert_true(o->n_lines >= o->n_funcs);
 		for (uint32_t j = 0; j < o->n_lines; j++) {
 			assert_string_equal(o->lines[j].file, file);
+			assert_true(o->lines[j].line > 0);
 			expect_line(source, &o->lines[j]);
 		}
 		for (uint32_t j = 0; j < o->n_funcs; j++)

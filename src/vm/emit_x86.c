@@ -27,7 +27,22 @@
 #include <string.h>
 
 enum reg {
-	RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15,
+	RAX,
+	RCX,
+	RDX,
+	RBX,
+	RSP,
+	RBP,
+	RSI,
+	RDI,
+	R8,
+	R9,
+	R10,
+	R11,
+	R12,
+	R13,
+	R14,
+	R15,
 	NO_REG = 16,
 	CONTEXT = R12,
 	BUDGET = R9,
@@ -51,7 +66,13 @@ struct side {
 	uint32_t refund; /* of budget taken */
 };
 
-enum shared { SIDE_EXIT, FAULT_EXIT, RESOLVE_READ, RESOLVE_WRITE = RESOLVE_READ + 4, N_SHARED = RESOLVE_WRITE + 4 };
+enum shared {
+	SIDE_EXIT,
+	FAULT_EXIT,
+	RESOLVE_READ,
+	RESOLVE_WRITE = RESOLVE_READ + 4,
+	N_SHARED = RESOLVE_WRITE + 4
+};
 
 struct tt_emit {
 	uint8_t *bytes;
@@ -131,8 +152,8 @@ static bool fits32(int64_t value)
 
 /* How an instruction's operands are wide. */
 enum width {
-	W8 = 1,    /* byte registers: sil and dil need a prefix */
-	W16 = 2,   /* operand-size prefix */
+	W8 = 1,	 /* byte registers: sil and dil need a prefix */
+	W16 = 2, /* operand-size prefix */
 	W32 = 4,
 	W64 = 8,
 };
@@ -149,8 +170,8 @@ static void put_opcode(struct tt_emit *e, unsigned opcode)
 static void put_prefix(struct tt_emit *e, enum width width, unsigned reg, unsigned index,
 		       unsigned base, bool byte_reg)
 {
-	unsigned rex = (width == W64) << 3 | (reg >= 8) << 2 | (index >= 8 && index != NO_REG) << 1 |
-		       (base >= 8);
+	unsigned rex = (width == W64) << 3 | (reg >= 8) << 2 |
+		       (index >= 8 && index != NO_REG) << 1 | (base >= 8);
 
 	if (width == W16)
 		put8(e, 0x66);
@@ -312,7 +333,8 @@ static int32_t win_field(unsigned window, size_t off)
 
 static size_t limit_off(unsigned log2_bytes, bool write)
 {
-	return (write ? offsetof(struct tt_vm_win, write_limit) : offsetof(struct tt_vm_win, read_limit)) +
+	return (write ? offsetof(struct tt_vm_win, write_limit)
+		      : offsetof(struct tt_vm_win, read_limit)) +
 	       log2_bytes * sizeof(uint64_t);
 }
 
@@ -347,7 +369,8 @@ static void shift(struct tt_emit *e, enum width width, unsigned extension, unsig
 }
 
 /* A quotient or a remainder into dst; the divisor is in rcx and not zero. */
-static void divide(struct tt_emit *e, enum width width, bool is_signed, bool remainder, unsigned dst)
+static void divide(struct tt_emit *e, enum width width, bool is_signed, bool remainder,
+		   unsigned dst)
 {
 	if (dst != RAX) {
 		push(e, RAX);
@@ -463,7 +486,11 @@ static bool simple_alu(struct tt_emit *e, enum width width, unsigned op, unsigne
 {
 	static const struct {
 		uint8_t op, opcode, extension;
-	} table[] = {{TT_ADD, 0x01, 0}, {TT_OR, 0x09, 1}, {TT_AND, 0x21, 4}, {TT_SUB, 0x29, 5}, {TT_XOR, 0x31, 6}};
+	} table[] = {{TT_ADD, 0x01, 0},
+		     {TT_OR, 0x09, 1},
+		     {TT_AND, 0x21, 4},
+		     {TT_SUB, 0x29, 5},
+		     {TT_XOR, 0x31, 6}};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		if (table[i].op != op)
@@ -500,18 +527,10 @@ static void alu(struct tt_emit *e, enum width width, const struct tt_vm_op *op)
 			put32(e, (uint32_t)op->imm);
 		}
 		break;
-	case TT_LSH:
-		shift(e, width, 4, dst, reg, src, op->imm);
-		break;
-	case TT_RSH:
-		shift(e, width, 5, dst, reg, src, op->imm);
-		break;
-	case TT_ARSH:
-		shift(e, width, 7, dst, reg, src, op->imm);
-		break;
-	case TT_NEG:
-		rr(e, width, 0xf7, 3, dst);
-		break;
+	case TT_LSH: shift(e, width, 4, dst, reg, src, op->imm); break;
+	case TT_RSH: shift(e, width, 5, dst, reg, src, op->imm); break;
+	case TT_ARSH: shift(e, width, 7, dst, reg, src, op->imm); break;
+	case TT_NEG: rr(e, width, 0xf7, 3, dst); break;
 	default: /* TT_DIV, TT_MOD */
 		if (reg)
 			divide_by_register(e, width, false, TT_OP(op->op) == TT_MOD, dst, src);
@@ -527,21 +546,11 @@ static void variant(struct tt_emit *e, const struct tt_vm_op *op)
 	unsigned dst = host_of[op->dst];
 
 	switch (op->op) {
-	case TT_MOVSX8_32:
-		rr(e, W8, 0x0fbe, dst, value_of(e, op->src, RCX));
-		break;
-	case TT_MOVSX8_64:
-		rr(e, W64, 0x0fbe, dst, value_of(e, op->src, RCX));
-		break;
-	case TT_MOVSX16_32:
-		rr(e, W32, 0x0fbf, dst, value_of(e, op->src, RCX));
-		break;
-	case TT_MOVSX16_64:
-		rr(e, W64, 0x0fbf, dst, value_of(e, op->src, RCX));
-		break;
-	case TT_MOVSX32_64:
-		rr(e, W64, 0x63, dst, value_of(e, op->src, RCX));
-		break;
+	case TT_MOVSX8_32: rr(e, W8, 0x0fbe, dst, value_of(e, op->src, RCX)); break;
+	case TT_MOVSX8_64: rr(e, W64, 0x0fbe, dst, value_of(e, op->src, RCX)); break;
+	case TT_MOVSX16_32: rr(e, W32, 0x0fbf, dst, value_of(e, op->src, RCX)); break;
+	case TT_MOVSX16_64: rr(e, W64, 0x0fbf, dst, value_of(e, op->src, RCX)); break;
+	case TT_MOVSX32_64: rr(e, W64, 0x63, dst, value_of(e, op->src, RCX)); break;
 	case TT_SDIV32_K:
 	case TT_SMOD32_K:
 		divide_by_number(e, W32, true, op->op == TT_SMOD32_K, dst, op->imm);
@@ -552,28 +561,24 @@ static void variant(struct tt_emit *e, const struct tt_vm_op *op)
 		break;
 	case TT_SDIV32_X:
 	case TT_SMOD32_X:
-		divide_by_register(e, W32, true, op->op == TT_SMOD32_X, dst, value_of(e, op->src, RCX));
+		divide_by_register(e, W32, true, op->op == TT_SMOD32_X, dst,
+				   value_of(e, op->src, RCX));
 		break;
 	case TT_SDIV64_X:
 	case TT_SMOD64_X:
-		divide_by_register(e, W64, true, op->op == TT_SMOD64_X, dst, value_of(e, op->src, RCX));
+		divide_by_register(e, W64, true, op->op == TT_SMOD64_X, dst,
+				   value_of(e, op->src, RCX));
 		break;
-	default: /* TT_LDDW */
-		mov_imm(e, dst, op->imm);
-		break;
+	default: /* TT_LDDW */ mov_imm(e, dst, op->imm); break;
 	}
 }
 
 void tt_emit_alu(struct tt_emit *e, const struct tt_vm_op *op)
 {
 	switch (op->op) {
-	case TT_ALU | TT_END | TT_K:
-		lower(e, host_of[op->dst], op->imm);
-		break;
+	case TT_ALU | TT_END | TT_K: lower(e, host_of[op->dst], op->imm); break;
 	case TT_ALU | TT_END | TT_X:
-	case TT_ALU64 | TT_END:
-		swap(e, host_of[op->dst], op->imm);
-		break;
+	case TT_ALU64 | TT_END: swap(e, host_of[op->dst], op->imm); break;
 	default:
 		if (TT_CLASS(op->op) == TT_LD)
 			variant(e, op);
@@ -613,18 +618,10 @@ static void load(struct tt_emit *e, uint8_t code, unsigned dst, unsigned base, i
 	bool sign = TT_MODE(code) == TT_MEMSX;
 
 	switch (TT_SIZE(code)) {
-	case TT_B:
-		rm(e, sign ? W64 : W32, sign ? 0x0fbe : 0x0fb6, dst, base, disp);
-		break;
-	case TT_H:
-		rm(e, sign ? W64 : W32, sign ? 0x0fbf : 0x0fb7, dst, base, disp);
-		break;
-	case TT_W:
-		rm(e, sign ? W64 : W32, sign ? 0x63 : 0x8b, dst, base, disp);
-		break;
-	default:
-		rm(e, W64, 0x8b, dst, base, disp);
-		break;
+	case TT_B: rm(e, sign ? W64 : W32, sign ? 0x0fbe : 0x0fb6, dst, base, disp); break;
+	case TT_H: rm(e, sign ? W64 : W32, sign ? 0x0fbf : 0x0fb7, dst, base, disp); break;
+	case TT_W: rm(e, sign ? W64 : W32, sign ? 0x63 : 0x8b, dst, base, disp); break;
+	default: rm(e, W64, 0x8b, dst, base, disp); break;
 	}
 }
 
@@ -680,18 +677,10 @@ static void atomic(struct tt_emit *e, const struct tt_vm_op *op)
 	unsigned src = value_of(e, op->src, R11), opcode;
 
 	switch (op->imm & ~TT_FETCH) {
-	case TT_ADD:
-		opcode = 0x01;
-		break;
-	case TT_OR:
-		opcode = 0x09;
-		break;
-	case TT_AND:
-		opcode = 0x21;
-		break;
-	default:
-		opcode = 0x31;
-		break;
+	case TT_ADD: opcode = 0x01; break;
+	case TT_OR: opcode = 0x09; break;
+	case TT_AND: opcode = 0x21; break;
+	default: opcode = 0x31; break;
 	}
 	if (op->imm == TT_XCHG) {
 		rm(e, width, 0x87, src, RCX, 0);
@@ -718,15 +707,12 @@ void tt_emit_access(struct tt_emit *e, const struct tt_vm_op *op, uint32_t pc, e
 	unsigned base = RCX;
 
 	switch (by) {
-	case TT_BY_FRAME:
-		base = RBP;
-		break;
+	case TT_BY_FRAME: base = RBP; break;
 	case TT_BY_WINDOW:
-		rm(e, W64, 0x8b, RCX, CONTEXT, win_field(op->window, offsetof(struct tt_vm_win, base)));
+		rm(e, W64, 0x8b, RCX, CONTEXT,
+		   win_field(op->window, offsetof(struct tt_vm_win, base)));
 		break;
-	case TT_BY_GROUP:
-		base = GROUP;
-		break;
+	case TT_BY_GROUP: base = GROUP; break;
 	case TT_BY_CHECK:
 		check(e, op, pc, write);
 		off = 0;
@@ -767,15 +753,11 @@ void tt_emit_group(struct tt_emit *e, unsigned reg, int32_t off, uint32_t bytes,
 bool tt_emit_clobbers(const struct tt_vm_op *op)
 {
 	switch (TT_CLASS(op->op)) {
-	case TT_STX:
-		return !op->window || op->src == TT_FP || TT_MODE(op->op) == TT_ATOMIC;
+	case TT_STX: return !op->window || op->src == TT_FP || TT_MODE(op->op) == TT_ATOMIC;
 	case TT_LDX:
-	case TT_ST:
-		return !op->window;
-	case TT_JMP:
-		return TT_OP(op->op) == TT_CALL;
-	default:
-		return op->op == TT_CALL_LOCAL_OP;
+	case TT_ST: return !op->window;
+	case TT_JMP: return TT_OP(op->op) == TT_CALL;
+	default: return op->op == TT_CALL_LOCAL_OP;
 	}
 }
 
@@ -790,29 +772,18 @@ static void charge(struct tt_emit *e, uint32_t cost, uint32_t pc)
 static enum cc condition(uint8_t op)
 {
 	switch (TT_OP(op)) {
-	case TT_JEQ:
-		return CC_E;
-	case TT_JGT:
-		return CC_A;
-	case TT_JGE:
-		return CC_AE;
+	case TT_JEQ: return CC_E;
+	case TT_JGT: return CC_A;
+	case TT_JGE: return CC_AE;
 	case TT_JSET:
-	case TT_JNE:
-		return CC_NE;
-	case TT_JSGT:
-		return CC_G;
-	case TT_JSGE:
-		return CC_GE;
-	case TT_JLT:
-		return CC_B;
-	case TT_JLE:
-		return CC_BE;
-	case TT_JSLT:
-		return CC_L;
-	case TT_JSLE:
-		return CC_LE;
-	default:
-		return CC_ALWAYS;
+	case TT_JNE: return CC_NE;
+	case TT_JSGT: return CC_G;
+	case TT_JSGE: return CC_GE;
+	case TT_JLT: return CC_B;
+	case TT_JLE: return CC_BE;
+	case TT_JSLT: return CC_L;
+	case TT_JSLE: return CC_LE;
+	default: return CC_ALWAYS;
 	}
 }
 
@@ -924,10 +895,10 @@ static void put_resolve(struct tt_emit *e, unsigned log2, bool write)
 	alu_imm(e, W32, 4, RCX, TUTTI_VM_WINDOW_BYTES - 1);
 	rm(e, W64, 0x3b, RCX, R11, (int32_t)limit_off(log2, write));
 	land(e, beyond); /* not below: carry is clear in both cases */
-	put8(e, 0x73);   /* jae over the next two */
+	put8(e, 0x73);	 /* jae over the next two */
 	put8(e, 4 + 1);
 	rm(e, W64, 0x03, RCX, R11, (int32_t)offsetof(struct tt_vm_win, base)); /* three bytes */
-	put8(e, 0xf9);                                                          /* stc */
+	put8(e, 0xf9);							       /* stc */
 	put8(e, 0xc3);
 	put8(e, 0xf8); /* clc */
 	put8(e, 0xc3);
@@ -1051,9 +1022,10 @@ int tt_emit_finish(struct tt_emit *e, struct tt_vm_code *ret)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < e->n_fixups; i++)
 		patch(e, e->fixups[i].at,
-		      e->fixups[i].shared ? e->shared[e->fixups[i].to] : e->native[e->fixups[i].to]);
-	*ret = (struct tt_vm_code){.bytes = e->bytes, .size = e->size, .enter = e->enter,
-				   .native = e->native};
+		      e->fixups[i].shared ? e->shared[e->fixups[i].to]
+					  : e->native[e->fixups[i].to]);
+	*ret = (struct tt_vm_code){
+		.bytes = e->bytes, .size = e->size, .enter = e->enter, .native = e->native};
 	e->bytes = NULL;
 	e->native = NULL;
 	return 0;

@@ -80,8 +80,11 @@ static bool groupable(const struct jit *jit, uint32_t pc)
 static void open_group(struct jit *jit, uint32_t pc)
 {
 	const struct tt_vm_op *first = &jit->ops[pc];
-	struct group group = {.valid = true, .reg = base_of(first), .window = first->window,
-			      .low = first->off, .high = first->off};
+	struct group group = {.valid = true,
+			      .reg = base_of(first),
+			      .window = first->window,
+			      .low = first->off,
+			      .high = first->off};
 	unsigned accesses = 0;
 
 	for (uint32_t i = pc; i < jit->n_ops; i++) {
@@ -129,7 +132,8 @@ static void translate_access(struct jit *jit, uint32_t pc)
 
 	if (note->proved) {
 		tt_emit_access(jit->emit, op, pc,
-			       note->window == TUTTI_VM_STACK ? TT_BY_FRAME : TT_BY_WINDOW, note->off);
+			       note->window == TUTTI_VM_STACK ? TT_BY_FRAME : TT_BY_WINDOW,
+			       note->off);
 		return;
 	}
 	if (groupable(jit, pc)) {
@@ -155,7 +159,8 @@ static void translate(struct jit *jit, uint32_t pc)
 	} else if (op->op == TT_CALL_LOCAL_OP) {
 		tt_emit_call_local(jit->emit, op, pc);
 	} else if (op->op == (TT_JMP | TT_CALL)) {
-		tt_emit_call_helper(jit->emit, (uint32_t)op->imm, jit->env->helpers[op->imm].cost, pc);
+		tt_emit_call_helper(jit->emit, (uint32_t)op->imm, jit->env->helpers[op->imm].cost,
+				    pc);
 	} else if (op->op == (TT_JMP | TT_EXIT)) {
 		tt_emit_exit(jit->emit);
 	} else if (is_jump(op->op)) {

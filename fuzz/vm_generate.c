@@ -158,16 +158,18 @@ static void put_alu(struct generator *g)
 static unsigned place(struct generator *g, unsigned bytes, int *ret_off)
 {
 	unsigned kind = byte(g) % 8, limit;
-	bool astray = !g->options->bounded && one_in(g, 32);
+	bool astray = !g->options->bounded && !g->func && one_in(g, 32);
 
-	if (!g->options->bounded && one_in(g, 24)) { /* anywhere at all */
+	if (!g->options->bounded && one_in(g, 24)) {
+		/* Anywhere at all: a number that the verifier cannot know. */
+		put(g, TT_LDX | TT_MEM | TT_DW, TT_R9, PACKET, (int)below(g, GENERATE_PACKET - 8), 0);
 		*ret_off = (int16_t)(byte(g) << 8 | byte(g));
-		return any(g);
+		return TT_R9;
 	}
 	if (kind < 3) {
 		limit = GENERATE_PACKET;
 	} else if (kind == 3) {
-		limit = GENERATE_MAPS;
+		limit = g->func ? TUTTI_VM_FRAME_BYTES / 2 : GENERATE_MAPS; /* see put_func */
 	} else if (kind <
 		   6) { /* own frame, by the frame pointer: never astray, it would be refused */
 		*ret_off = -(int)(below(g, TUTTI_VM_FRAME_BYTES / 8) + 1) * 8;
@@ -218,7 +220,7 @@ static void put_atomic(struct generator *g)
 	int off;
 
 	reg = place(g, tt_vm_bytes((uint8_t)size), &off);
-	if (reg == TT_FP || g->options->bounded || !one_in(g, 8))
+	if (reg == TT_FP || reg == STACK || g->func || g->options->bounded || !one_in(g, 8))
 		off &= -8;
 	put(g, TT_STX | TT_ATOMIC | size, reg, any(g), off, ops[byte(g) % sizeof ops]);
 }
@@ -287,7 +289,7 @@ static void put_address(struct generator *g)
 	if (g->options->bounded || reg == index)
 		return;
 	put(g, TT_ALU64 | TT_MOV | TT_X, reg, byte(g) & 1 ? PACKET : MAPS, 0, 0);
-	put(g, TT_ALU64 | TT_AND | TT_K, index, 0, 0, one_in(g, 8) ? 0x1ff : 0x7f);
+	put(g, TT_ALU64 | TT_AND | TT_K, index, 0, 0, !g->func && one_in(g, 8) ? 0x1ff : 0x7f);
 	put(g, TT_ALU64 | TT_ADD | TT_X, reg, index, 0, 0);
 	for (unsigned i = byte(g) % 4; i > 0; i--)
 		put(g, TT_LDX | TT_MEM | (byte(g) & 1 ? TT_B : TT_DW), TT_R9, reg, byte(g) % 64, 0);

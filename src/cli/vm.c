@@ -113,28 +113,39 @@ static int conformance(const char *path, const struct options *options)
 
 /* --- words ------------------------------------------------------------------------------ */
 
+#define COMMON_OPTIONS                                                                             \
+	{"engine", required_argument, NULL, 'e'}, {"json", no_argument, NULL, 'j'},                \
+	{                                                                                          \
+		"help", no_argument, NULL, 'h'                                                     \
+	}
+
+static const struct option run_options[] = {
+	{"mem", required_argument, NULL, 'm'},
+	{"budget", required_argument, NULL, 'b'},
+	COMMON_OPTIONS,
+	{NULL, 0, NULL, 0},
+};
+static const struct option conformance_options[] = {COMMON_OPTIONS, {NULL, 0, NULL, 0}};
+
 static const struct command {
 	const char *name, *full_name;
-	const char *letters; /* of its options besides -j and -h */
+	const struct option *options;
+	const char *letters; /* of the same */
 	int (*run)(const char *path, const struct options *options);
 	const char *no_path;
 } commands[] = {
-	{"run", "vm run", ":e:m:b:jh", run, "which file?"},
-	{"conformance", "vm conformance", ":e:jh", conformance, "which folder?"},
+	{"run", "vm run", run_options, ":e:m:b:jh", run, "which file?"},
+	{"conformance", "vm conformance", conformance_options, ":e:jh", conformance,
+	 "which folder?"},
 };
 
 static int take_options(const struct command *command, int argc, char **argv)
 {
-	static const struct option known[] = {
-		{"engine", required_argument, NULL, 'e'}, {"mem", required_argument, NULL, 'm'},
-		{"budget", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
-	};
 	struct options options = {.engine = TT_VM_BEST, .budget = TT_VM_DEFAULT_BUDGET};
 	const char *name = command->full_name;
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, command->letters, known, NULL)) != -1)
+	while ((opt = getopt_long(argc, argv, command->letters, command->options, NULL)) != -1)
 		switch (opt) {
 		case 'e':
 			if (!tt_arg_engine(optarg, &options.engine))

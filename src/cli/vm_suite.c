@@ -183,10 +183,12 @@ static int run_dir(struct suite *s, const char *dir, int depth)
 int tt_vm_conformance(const char *dir, enum tt_vm_engine engine, bool json)
 {
 	struct tt_json j;
-	struct suite s = {.engine = engine, .json = json ? &j : NULL};
+	struct suite s = {.engine = engine, .json = NULL};
 	int err, status;
 
 	tt_json_init(&j);
+	if (json)
+		s.json = &j;
 	tt_json_open(&j, NULL, '{');
 	tt_json_open(&j, "not_passed", '[');
 	err = run_dir(&s, dir, 0);

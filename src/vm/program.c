@@ -332,7 +332,7 @@ int tutti_vm_program_create(const struct tutti_vm_object *object, const struct t
 		goto done;
 	decode(&linked, env, verified.notes, ops);
 	if (flags & TUTTI_VM_JIT) {
-		err = tt_vm_compile(env, ops, verified.notes, linked.n_insns, &code);
+		err = tt_vm_compile(&linked, env, ops, verified.notes, &code);
 		if (err && err != -ENOTSUP)
 			goto done;
 	}

@@ -174,8 +174,9 @@ struct tt_vm_code {
 	uint32_t enter;	  /* offset of tt_vm_enter_fn */
 	uint32_t *native; /* n_ops: offset of each op's code, 0: none; to be freed */
 };
-int tt_vm_compile(const struct tutti_vm_env *env, const struct tt_vm_op *ops,
-		  const struct tt_vm_note *notes, uint32_t n_ops, struct tt_vm_code *ret);
+int tt_vm_compile(const struct tutti_vm_object *object, const struct tutti_vm_env *env,
+		  const struct tt_vm_op *ops, const struct tt_vm_note *notes,
+		  struct tt_vm_code *ret);
 
 /* Copies bytes into memory that nobody can write any more; from exec_off on executable. */
 int tt_vm_arena_create(const void *bytes, size_t size, size_t exec_off, struct tt_vm_arena *ret);

@@ -282,16 +282,20 @@ static void refine_unequal(struct tt_vm_reg *a, const struct tt_vm_reg *b)
 }
 
 /*
- * Signed: as unsigned when neither is negative. And what is above a number that
- * is not negative is not negative itself.
+ * Signed: as unsigned when neither is negative. And what is above -1, or above a
+ * number that is not negative, is not negative itself.
  */
 static void refine_signed_less(struct tt_vm_reg *a, struct tt_vm_reg *b, bool or_equal,
 			       uint64_t largest)
 {
-	if (a->max > largest)
+	bool above_minus_one = !or_equal && a->min == 2 * largest + 1;
+
+	if (a->max > largest && !above_minus_one)
 		return;
 	if (b->max > largest && b->min <= largest)
 		b->max = largest;
+	if (above_minus_one)
+		return;
 	if (b->max <= largest)
 		refine_less(a, b, or_equal);
 }

@@ -21,8 +21,11 @@ enum {
 	BLOCK_EXACT = 16,
 	/* after these, at once. */
 	BLOCK_THRESHOLDS = 40,
-	/* So that a hostile object costs a second at most: visits of an instruction on average. */
-	MAX_VISITS = 400,
+	/*
+	 * Visits of an instruction on average. A handful do for what compilers make;
+	 * the rules above make at most some sixty of them, only of what is made for it.
+	 */
+	MAX_VISITS = 32,
 };
 
 /* --- control flow ------------------------------------------------------------------ */

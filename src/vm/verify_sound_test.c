@@ -261,7 +261,7 @@ static struct tutti_vm_insn random_access(void)
 {
 	static const uint8_t sizes[] = {TT_B, TT_H, TT_W, TT_DW};
 	unsigned base = 6 + below(4), size = sizes[below(4)];
-	int off = base == 9 ? -(int)below(200) : (int)below(DATA) - 8;
+	int off = base == 9 ? -(int)below(560) : (int)below(DATA) - 8;
 
 	switch (below(6)) {
 	case 0:

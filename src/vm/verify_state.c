@@ -14,16 +14,20 @@ struct tt_vm_reg tt_vm_outside(struct tt_vm_reg r)
 	return r.kind == TT_FRAME ? tt_vm_any(TUTTI_VM_STACK) : r;
 }
 
-/* A hint for what may be either; NULL beside an address leaves the hint. */
-static uint8_t join_windows(const struct tt_vm_reg *a, const struct tt_vm_reg *b)
+/*
+ * A hint for what may be either; NULL beside an address leaves the hint. It
+ * climbs, too: none of NULL, a window of NULL, that or another of what is not
+ * NULL, none.
+ */
+static uint8_t join_windows(const struct tt_vm_reg *into, const struct tt_vm_reg *r)
 {
-	if (a->window == b->window)
-		return a->window;
-	if (tt_vm_is_known(a) && a->min == 0)
-		return b->window;
-	if (tt_vm_is_known(b) && b->min == 0)
-		return a->window;
-	return 0;
+	bool null = tt_vm_is_known(into) && into->min == 0;
+
+	if (into->window == r->window)
+		return into->window;
+	if (tt_vm_is_known(r) && r->min == 0)
+		return null && !into->window ? r->window : into->window;
+	return null ? r->window : 0;
 }
 
 static void widen_number(const struct tt_vm_verifier *v, struct tt_vm_reg *into,

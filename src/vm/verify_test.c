@@ -681,6 +681,39 @@ static void test_hostile(void **state)
 	}
 }
 
+/*
+ * A loop that changes one more of 64 kept addresses each time it is looked at,
+ * with much else to look at each time.
+ */
+static void test_too_many_visits(void **state)
+{
+	struct tutti_vm_object *object;
+	struct tutti_vm_error error;
+	struct tt_vm_verified verified;
+	uint32_t n = 0, loop;
+
+	many[n++] = MOV(0, 0);
+	for (int slot = 0; slot < 64; slot++)
+		many[n++] = I(TT_STX | TT_MEM | TT_DW, TT_FP, 1, -512 + 8 * slot, 0);
+	loop = n;
+	for (int slot = 63; slot > 0; slot--) {
+		many[n++] = I(TT_LDX | TT_MEM | TT_DW, 3, TT_FP, -512 + 8 * (slot - 1), 0);
+		many[n++] = I(TT_STX | TT_MEM | TT_DW, TT_FP, 3, -512 + 8 * slot, 0);
+	}
+	many[n++] = I(TT_STX | TT_MEM | TT_DW, TT_FP, 2, -512, 0);
+	for (int i = 0; i < 1000; i++)
+		many[n++] = MOV(3, i);
+	many[n] = I(TT_JMP | TT_JNE | TT_K, 2, 0, (int)loop - (int)n - 1, 77);
+	many[++n] = EXIT;
+	object = object_of(many, n + 1);
+	assert_int_equal(tt_vm_verify(object, &env_any, &verified, &error), -EACCES);
+	assert_int_equal(error.insn, loop);
+	assert_string_equal(strstr(error.text, ": "),
+			    ": the ways to this instruction are too many to check (use fewer "
+			    "branches and loops)");
+	tutti_vm_object_destroy(object);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -688,6 +721,7 @@ int main(void)
 		cmocka_unit_test(test_message),	     cmocka_unit_test(test_environments),
 		cmocka_unit_test(test_wide_across_functions),
 		cmocka_unit_test(test_hooks_are_told), cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_too_many_visits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,26 +242,22 @@ static void step(const struct tt_vm_verifier *v, const struct tt_vm_vfunc *func,
 
 	switch (TT_CLASS(insn->code)) {
 	case TT_ALU:
-	case TT_ALU64:
-		tt_vm_alu(state, insn);
-		return;
-	case TT_JMP:
-		tt_vm_helper_call(v, state, insn);
-		return;
+	case TT_ALU64: tt_vm_alu(state, insn); return;
+	case TT_JMP: tt_vm_helper_call(v, state, insn); return;
 	case TT_LD:
 		if (tt_vm_src(insn) == TT_WIDE_MAP) {
 			*dst = (struct tt_vm_reg){.kind = TT_MAPREF,
 						  .min = (uint32_t)insn->imm,
 						  .max = (uint32_t)insn->imm};
 		} else {
-			uint64_t number = tt_vm_wide(insn), window = number >> TUTTI_VM_WINDOW_SHIFT;
+			uint64_t number = tt_vm_wide(insn),
+				 window = number >> TUTTI_VM_WINDOW_SHIFT;
 			bool own = window == TUTTI_VM_DATA || window == TUTTI_VM_RODATA;
 
 			*dst = tt_vm_range(number, number, own ? (uint8_t)window : 0);
 		}
 		return;
-	default:
-		tt_vm_access(v, func, state, insn);
+	default: tt_vm_access(v, func, state, insn);
 	}
 }
 
@@ -398,15 +394,11 @@ static int check_step(struct tt_vm_verifier *v, const struct tt_vm_vfunc *func,
 
 	switch (TT_CLASS(insn->code)) {
 	case TT_ALU:
-	case TT_ALU64:
-		return check_alu(v, state, i);
-	case TT_LD:
-		return 0;
+	case TT_ALU64: return check_alu(v, state, i);
+	case TT_LD: return 0;
 	case TT_JMP:
-	case TT_JMP32:
-		break;
-	default:
-		return tt_vm_check_access(v, func, state, i);
+	case TT_JMP32: break;
+	default: return tt_vm_check_access(v, func, state, i);
 	}
 	if (is_jump(insn))
 		return check_jump(v, state, i);

@@ -11,19 +11,20 @@
 /* What is known of an instruction; for loads, stores and atomics, the last three. */
 struct tt_vm_note {
 	uint8_t reached; /* some path leads here; others are never compiled */
-	uint8_t target;  /* some jump leads here */
-	uint8_t window;  /* where the access probably goes; 0: no idea. A hint */
-	uint8_t proved;  /* it lies wholly inside that window, whatever happens: window and off
+	uint8_t target;	 /* some jump leads here */
+	uint8_t window;	 /* where the access probably goes; 0: no idea. A hint */
+	uint8_t proved;	 /* it lies wholly inside that window, whatever happens: window and off
 			    hold, and no check is needed */
-	uint8_t within;  /* as proved, but at an address that only the register knows: window
+	uint8_t within;	 /* as proved, but at an address that only the register knows: window
 			    holds, and no check is needed. Never with proved */
-	int32_t off;     /* proved: of the access's first byte. STACK: from the function's own
+	int32_t off;	 /* proved: of the access's first byte. STACK: from the function's own
 			    frame pointer, negative; others: from the window's start */
 };
 
 struct tt_vm_verified {
-	struct tt_vm_note *notes;  /* n_insns; to be freed */
-	int16_t *hook_of_func;     /* n_funcs; the environment's hook of an entry, -1: no entry; freed */
+	struct tt_vm_note *notes; /* n_insns; to be freed */
+	int16_t *
+		hook_of_func; /* n_funcs; the environment's hook of an entry, -1: no entry; freed */
 };
 
 /*

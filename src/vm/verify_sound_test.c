@@ -38,7 +38,7 @@ static unsigned below(unsigned n)
 /* Numbers at and around all borders that matter, small ones, and any. */
 static uint64_t number(void)
 {
-	static const uint64_t borders[] = {0,	       0x80,	   0x8000,	    0x7fffffff,
+	static const uint64_t borders[] = {0,	       0x80,	   0x8000,	0x7fffffff,
 					   0x80000000, UINT32_MAX, 0x100000000, INT64_MAX,
 					   1ULL << 63, UINT64_MAX};
 
@@ -71,12 +71,13 @@ static uint64_t within(const struct tt_vm_reg *r)
 }
 
 #define I(code_, dst_, src_, off_, imm_)                                                           \
-	((struct tutti_vm_insn){.code = (uint8_t)(code_), .regs = (uint8_t)((dst_) | (src_) << 4), \
-				.off = (int16_t)(off_), .imm = (int32_t)(imm_)})
+	((struct tutti_vm_insn){.code = (uint8_t)(code_),                                          \
+				.regs = (uint8_t)((dst_) | (src_) << 4),                           \
+				.off = (int16_t)(off_),                                            \
+				.imm = (int32_t)(imm_)})
 #define EXIT I(TT_JMP | TT_EXIT, 0, 0, 0, 0)
 
-static const struct tutti_vm_hook hook = {
-	.args = 3, .arg = {{0, 0}, {0, 0}, {TUTTI_VM_CTX, 48}}};
+static const struct tutti_vm_hook hook = {.args = 3, .arg = {{0, 0}, {0, 0}, {TUTTI_VM_CTX, 48}}};
 static const struct tutti_vm_env env = {.hooks = &hook, .n_hooks = 1};
 
 static uint64_t memory[8];
@@ -203,8 +204,9 @@ static void try_comparison(struct tutti_vm_insn op)
 		assert_int_equal(run(&m, x, y, &result), 0);
 		tt_vm_refine(&state, &op, result.r0);
 		if (!holds(&state.reg[1], x) || !holds(&state.reg[2], y))
-			fail_msg("code 0x%02x imm %d %s: 0x%" PRIx64 " 0x%" PRIx64 " not in 0x%" PRIx64
-				 " to 0x%" PRIx64 ", 0x%" PRIx64 " to 0x%" PRIx64,
+			fail_msg("code 0x%02x imm %d %s: 0x%" PRIx64 " 0x%" PRIx64
+				 " not in 0x%" PRIx64 " to 0x%" PRIx64 ", 0x%" PRIx64
+				 " to 0x%" PRIx64,
 				 op.code, op.imm, result.r0 ? "taken" : "not taken", x, y,
 				 state.reg[1].min, state.reg[1].max, state.reg[2].min,
 				 state.reg[2].max);
@@ -216,7 +218,7 @@ static void test_comparisons(void **state)
 {
 	static const int32_t imms[] = {0, 1, -1, -2, 50, INT32_MIN, INT32_MAX};
 
-	for (unsigned class = TT_JMP; class <= TT_JMP32; class++) {
+	for (unsigned class = TT_JMP; class <= TT_JMP32; class ++) {
 		for (unsigned op = TT_JEQ; op <= TT_JSLE; op += 0x10) {
 			if (op == TT_CALL || op == TT_EXIT)
 				continue;
@@ -232,9 +234,9 @@ static void test_comparisons(void **state)
 
 enum { INSNS = 48, DATA = 64 };
 
-static const uint8_t operations[] = {TT_ADD, TT_SUB, TT_MUL, TT_DIV, TT_OR,  TT_AND, TT_LSH,
+static const uint8_t operations[] = {TT_ADD, TT_SUB, TT_MUL, TT_DIV, TT_OR,   TT_AND, TT_LSH,
 				     TT_RSH, TT_MOD, TT_XOR, TT_MOV, TT_ARSH, TT_AND, TT_ADD};
-static const uint8_t comparisons[] = {TT_JEQ, TT_JGT, TT_JGE, TT_JSET, TT_JNE, TT_JSGT,
+static const uint8_t comparisons[] = {TT_JEQ,  TT_JGT, TT_JGE, TT_JSET, TT_JNE, TT_JSGT,
 				      TT_JSGE, TT_JLT, TT_JLE, TT_JSLT, TT_JSLE};
 
 static int32_t small(void)
@@ -269,14 +271,14 @@ static struct tutti_vm_insn random_access(void)
 			return I(TT_STX | TT_MEM | size, base, below(6), off, 0);
 		return I(TT_LDX | TT_MEM | size, below(6), base, off, 0);
 	case 1:
-		return I(TT_LDX | (size == TT_DW ? TT_MEM : TT_MEMSX) | size, below(6), base, off, 0);
+		return I(TT_LDX | (size == TT_DW ? TT_MEM : TT_MEMSX) | size, below(6), base, off,
+			 0);
 	case 2:
 		if (base != 7)
 			return I(TT_STX | TT_ATOMIC | TT_DW, base, below(6), off & ~7,
 				 below(2) ? TT_ADD | TT_FETCH : TT_XOR);
 		return I(TT_LDX | TT_MEM | size, below(6), base, off, 0);
-	default:
-		return I(TT_LDX | TT_MEM | size, below(6), base, off, 0);
+	default: return I(TT_LDX | TT_MEM | size, below(6), base, off, 0);
 	}
 }
 
@@ -310,22 +312,19 @@ static uint32_t random_program(struct tutti_vm_insn *insns)
 			break;
 		case 2:
 		case 3:
-			insns[n++] = I(TT_ALU64 | (below(4) ? TT_ADD : TT_SUB) | TT_X, base, below(6),
-				       0, 0);
+			insns[n++] = I(TT_ALU64 | (below(4) ? TT_ADD : TT_SUB) | TT_X, base,
+				       below(6), 0, 0);
 			break;
 		case 4: /* back to the start */
 			base = base == 8 ? 9 : base;
-			insns[n++] = base == 9 ? I(TT_ALU64 | TT_MOV | TT_X, 9, 10, 0, 0) :
-						 I(TT_ALU64 | TT_MOV | TT_K, base, 0, 0,
+			insns[n++] = base == 9 ? I(TT_ALU64 | TT_MOV | TT_X, 9, 10, 0, 0)
+					       : I(TT_ALU64 | TT_MOV | TT_K, base, 0, 0,
 						   (int32_t)((base - 4) << TUTTI_VM_WINDOW_SHIFT));
 			break;
 		case 5:
 		case 6:
-		case 7:
-			insns[n++] = random_access();
-			break;
-		default:
-			insns[n++] = random_alu();
+		case 7: insns[n++] = random_access(); break;
+		default: insns[n++] = random_alu();
 		}
 	}
 	insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, 0, 0, 0, 0);

@@ -78,8 +78,8 @@ bool tt_vm_join_reg(const struct tt_vm_verifier *v, struct tt_vm_reg *into,
 			into->min = r->min;
 		if (r->max > into->max)
 			into->max = r->max;
-		if (widen != TT_EXACT && (into->min != old.min || into->max != old.max ||
-					  into->window != old.window))
+		if (widen != TT_EXACT &&
+		    (into->min != old.min || into->max != old.max || into->window != old.window))
 			widen_number(v, into, &old, widen);
 	}
 	return into->kind != old.kind || into->min != old.min || into->max != old.max ||
@@ -138,8 +138,7 @@ void tt_vm_find_thresholds(struct tt_vm_verifier *v)
 		case TT_JA:
 		case TT_CALL:
 		case TT_EXIT:
-		case TT_JSET:
-			break;
+		case TT_JSET: break;
 		default:
 			/* A counter stays below what it is compared with, or reaches it. */
 			if (insn->imm <= 0)

@@ -444,6 +444,10 @@ static int check_env(struct tt_vm_verifier *v)
 		return tt_vm_fail(v->error, -EINVAL, NULL, -1, -1,
 				  "the environment has %u helpers, more than %d", env->n_helpers,
 				  TUTTI_VM_MAX_HELPERS);
+	if (env->n_hooks > INT16_MAX) /* hook_of_func */
+		return tt_vm_fail(v->error, -EINVAL, NULL, -1, -1,
+				  "the environment has %u hooks, more than %d", env->n_hooks,
+				  INT16_MAX);
 	for (uint32_t i = 0; i < env->n_hooks; i++) {
 		const struct tutti_vm_hook *hook = &env->hooks[i];
 

@@ -280,7 +280,7 @@ static void run_file(const char *dir, const char *name)
 			if (c.title[0])
 				run_case(&c);
 			memset(&c, 0, sizeof c);
-			snprintf(c.file, sizeof c.file, "%s", name);
+			snprintf(c.file, sizeof c.file, "%.63s", name);
 			snprintf(c.title, sizeof c.title, "%.*s", (int)strcspn(line + 3, "\n"),
 				 line + 3);
 			into = c.settings;
@@ -510,6 +510,8 @@ static void test_environments(void **state)
 	static const struct tutti_vm_hook outside = {.args = 1, .arg = {{8, 0}}};
 	static const struct tutti_vm_hook field = {.fields = &wrong, .n_fields = 1};
 
+	refuse_env(&(struct tutti_vm_env){hooks, 32768, helpers, 1},
+		   "the environment has 32768 hooks, more than 32767");
 	refuse_env(&(struct tutti_vm_env){hooks, 1, helpers, 65},
 		   "the environment has 65 helpers, more than 64");
 	refuse_env(&(struct tutti_vm_env){&many, 1, helpers, 1},

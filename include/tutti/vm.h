@@ -168,11 +168,12 @@ struct tutti_vm_helper {
 /* Something that a hook's program gets in a register, or finds in its ctx. */
 struct tutti_vm_value {
 	uint8_t window; /* where it points; 0: a number */
-	uint32_t bytes; /* that are always there; 0: unknown */
+	uint32_t bytes; /* that are always there, and then it points to the window's first;
+			    tutti_vm_run refuses others. 0: unknown */
 };
 
 struct tutti_vm_field {
-	uint32_t off;	/* in the ctx, of eight bytes */
+	uint32_t off;	/* in the ctx (of which bytes must be declared), of eight bytes */
 	uint8_t window; /* where it points */
 };
 

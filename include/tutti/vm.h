@@ -49,10 +49,10 @@ extern "C" {
 #endif
 
 enum {
-	TUTTI_VM_MAX_INSNS = 65536,   /* of an object */
-	TUTTI_VM_MAX_DEPTH = 8,       /* functions active at once, the entry included */
-	TUTTI_VM_FRAME_BYTES = 512,   /* of stack, of each function */
-	TUTTI_VM_MAX_HELPERS = 64,    /* of an environment: hooks allow them by a 64-bit mask */
+	TUTTI_VM_MAX_INSNS = 65536, /* of an object */
+	TUTTI_VM_MAX_DEPTH = 8,	    /* functions active at once, the entry included */
+	TUTTI_VM_FRAME_BYTES = 512, /* of stack, of each function */
+	TUTTI_VM_MAX_HELPERS = 64,  /* of an environment: hooks allow them by a 64-bit mask */
 	TUTTI_VM_WINDOW_SHIFT = 28,
 	TUTTI_VM_WINDOW_BYTES = 1 << TUTTI_VM_WINDOW_SHIFT,
 };
@@ -81,18 +81,19 @@ enum tutti_vm_window {
 
 /* Why an object was refused. */
 struct tutti_vm_error {
-	int32_t insn;  /* the instruction's index; -1: none in particular */
-	int32_t reg;   /* the register's number; -1: none in particular */
-	uint32_t line; /* of the assembler's text, or of the source by its line info; 0: unknown */
+	int32_t insn;	/* the instruction's index; -1: none in particular */
+	int32_t reg;	/* the register's number; -1: none in particular */
+	uint32_t line;	/* of the assembler's text, or of the source by its line info; 0: unknown */
 	char text[232]; /* one line: where, what is wrong, and what would mend it */
 };
 
 /* Why a run ended before its exit. */
 enum tutti_vm_fault_kind {
 	TUTTI_VM_FAULT_NONE = 0,
-	TUTTI_VM_FAULT_READ = 1,     /* outside every window */
-	TUTTI_VM_FAULT_WRITE = 2,    /* outside every window, or a read-only one */
-	TUTTI_VM_FAULT_ALIGN = 3,    /* an atomic operation on an address that is no multiple of its size */
+	TUTTI_VM_FAULT_READ = 1,  /* outside every window */
+	TUTTI_VM_FAULT_WRITE = 2, /* outside every window, or a read-only one */
+	TUTTI_VM_FAULT_ALIGN =
+		3, /* an atomic operation on an address that is no multiple of its size */
 	TUTTI_VM_FAULT_BUDGET = 4,   /* used up */
 	TUTTI_VM_FAULT_ARGUMENT = 5, /* memory given to a helper is outside every window */
 	TUTTI_VM_FAULT_HELPER = 6,   /* a helper ended the run */
@@ -103,9 +104,9 @@ enum tutti_vm_fault_kind {
 struct tutti_vm_result {
 	uint64_t r0; /* 0 after a fault */
 	enum tutti_vm_fault_kind fault;
-	uint32_t pc;          /* index of the instruction at fault */
+	uint32_t pc;	      /* index of the instruction at fault */
 	uint64_t address;     /* READ, WRITE, ALIGN, ARGUMENT */
-	uint64_t bytes;       /* of the access */
+	uint64_t bytes;	      /* of the access */
 	int helper_error;     /* HELPER: what it returned */
 	uint64_t budget_left; /* after the run */
 };
@@ -114,8 +115,8 @@ struct tutti_vm_result {
 const char *tutti_vm_fault_name(enum tutti_vm_fault_kind kind);
 /* The whole, with the source line when the program has it. Returns its length, as snprintf. */
 struct tutti_vm_program;
-int tutti_vm_fault_text(const struct tutti_vm_program *program, const struct tutti_vm_result *result,
-			char *ret_text, size_t bytes);
+int tutti_vm_fault_text(const struct tutti_vm_program *program,
+			const struct tutti_vm_result *result, char *ret_text, size_t bytes);
 
 /* --- what the caller provides ------------------------------------------------------ */
 
@@ -124,11 +125,11 @@ struct tutti_vm_context;
 /* A helper call in progress. */
 struct tutti_vm_call {
 	struct tutti_vm_context *context;
-	void *user;      /* of the context */
+	void *user;	 /* of the context */
 	uint64_t arg[5]; /* r1 to r5 */
-	void *ptr[5];    /* checked addresses of READ, WRITE, KEY, VALUE; the caller's map of MAP */
+	void *ptr[5];	 /* checked addresses of READ, WRITE, KEY, VALUE; the caller's map of MAP */
 	uint64_t bytes[5]; /* what may be read or written there */
-	uint64_t ret;    /* r0, 0 unless set */
+	uint64_t ret;	   /* r0, 0 unless set */
 };
 
 enum tutti_vm_arg_kind {
@@ -157,29 +158,29 @@ typedef int (*tutti_vm_helper_fn)(struct tutti_vm_call *call);
 
 struct tutti_vm_helper {
 	const char *name; /* by which objects may ask for it */
-	uint32_t id;      /* the immediate of its call instruction; unique */
-	uint8_t ret;      /* enum tutti_vm_ret_kind */
-	uint8_t arg[5];   /* enum tutti_vm_arg_kind */
-	uint32_t cost;    /* in instructions, at least 1 */
+	uint32_t id;	  /* the immediate of its call instruction; unique */
+	uint8_t ret;	  /* enum tutti_vm_ret_kind */
+	uint8_t arg[5];	  /* enum tutti_vm_arg_kind */
+	uint32_t cost;	  /* in instructions: 1 to INT32_MAX */
 	tutti_vm_helper_fn fn;
 };
 
 /* Something that a hook's program gets in a register, or finds in its ctx. */
 struct tutti_vm_value {
-	uint8_t window;  /* where it points; 0: a number */
-	uint32_t bytes;  /* that are always there, and then it points to the window's first;
+	uint8_t window; /* where it points; 0: a number */
+	uint32_t bytes; /* that are always there, and then it points to the window's first;
 			    tutti_vm_run refuses others. 0: unknown */
 };
 
 struct tutti_vm_field {
-	uint32_t off;   /* in the ctx (of which bytes must be declared), of eight bytes */
+	uint32_t off;	/* in the ctx (of which bytes must be declared), of eight bytes */
 	uint8_t window; /* where it points */
 };
 
 /* A kind of function that the caller calls. */
 struct tutti_vm_hook {
 	const char *section; /* "mdo/packet": that, or that and "/..."; NULL: any */
-	uint8_t args;        /* how many registers are set, r1 first; at most 5 */
+	uint8_t args;	     /* how many registers are set, r1 first; at most 5 */
 	struct tutti_vm_value arg[5];
 	const struct tutti_vm_field *fields; /* of the ctx */
 	uint32_t n_fields;
@@ -255,7 +256,8 @@ enum tutti_vm_flags {
 int tutti_vm_program_create(const struct tutti_vm_object *object, const struct tutti_vm_env *env,
 			    unsigned flags, struct tutti_vm_program **ret_program,
 			    struct tutti_vm_error *ret_error);
-void tutti_vm_program_destroy(struct tutti_vm_program *program); /* NULL allowed; after its contexts */
+void tutti_vm_program_destroy(
+	struct tutti_vm_program *program); /* NULL allowed; after its contexts */
 
 /* Index of the entry with this function or section name; NULL: the first. -ENOENT. */
 int tutti_vm_program_entry(const struct tutti_vm_program *program, const char *name);
@@ -298,8 +300,8 @@ void *tutti_vm_pointer(const struct tutti_vm_context *context, uint64_t address,
  * fault (ret_result says which), -EINVAL for an entry that is not there.
  * Nothing is undone after a fault. Does not block, unless a helper does.
  */
-int tutti_vm_run(struct tutti_vm_context *context, int entry, const uint64_t *args,
-		 unsigned n_args, uint64_t budget, struct tutti_vm_result *ret_result);
+int tutti_vm_run(struct tutti_vm_context *context, int entry, const uint64_t *args, unsigned n_args,
+		 uint64_t budget, struct tutti_vm_result *ret_result);
 
 /* As tutti_vm_run, but interpreted in any case. */
 int tutti_vm_interpret(struct tutti_vm_context *context, int entry, const uint64_t *args,

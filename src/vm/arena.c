@@ -45,7 +45,8 @@ int tt_vm_arena_create(const void *bytes, size_t size, size_t exec_off, struct t
 		err = -errno;
 		goto fail;
 	}
-	if (exec_off < size && mprotect((char *)address + exec_off, size - exec_off, PROT_READ | PROT_EXEC) < 0) {
+	if (exec_off < size &&
+	    mprotect((char *)address + exec_off, size - exec_off, PROT_READ | PROT_EXEC) < 0) {
 		err = -errno;
 		munmap(address, size);
 		goto fail;

@@ -123,7 +123,8 @@ void *tutti_vm_pointer(const struct tutti_vm_context *context, uint64_t address,
 	if (!window || window >= TUTTI_VM_WINDOWS)
 		return NULL;
 	win = &context->win[window];
-	if (off > win->bytes || bytes > win->bytes - off || (write && win->bytes && !win->write_limit[0]))
+	if (off > win->bytes || bytes > win->bytes - off ||
+	    (write && win->bytes && !win->write_limit[0]))
 		return NULL;
 	return win->base ? win->base + off : NULL;
 }
@@ -162,7 +163,8 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 		switch (helper->arg[i]) {
 		case TUTTI_VM_ARG_READ:
 		case TUTTI_VM_ARG_WRITE:
-			good = check_memory(context, &call, i, i < 4 ? context->regs[TT_R1 + i + 1] : 0,
+			good = check_memory(context, &call, i,
+					    i < 4 ? context->regs[TT_R1 + i + 1] : 0,
 					    helper->arg[i] == TUTTI_VM_ARG_WRITE);
 			break;
 		case TUTTI_VM_ARG_MAP:
@@ -186,8 +188,7 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 		case TUTTI_VM_ARG_NONE:
 			call.arg[i] = 0; /* whatever the register happens to hold */
 			break;
-		default:
-			break;
+		default: break;
 		}
 		if (!good)
 			return false;
@@ -267,8 +268,8 @@ static int run(struct tutti_vm_context *context, int entry_index, const uint64_t
 	return -EFAULT;
 }
 
-int tutti_vm_run(struct tutti_vm_context *context, int entry, const uint64_t *args,
-		 unsigned n_args, uint64_t budget, struct tutti_vm_result *ret_result)
+int tutti_vm_run(struct tutti_vm_context *context, int entry, const uint64_t *args, unsigned n_args,
+		 uint64_t budget, struct tutti_vm_result *ret_result)
 {
 	return run(context, entry, args, n_args, budget, true, ret_result);
 }

@@ -28,6 +28,21 @@ void tt_emit_frame(struct tt_emit *emit);
 /* The op at this index comes next. */
 void tt_emit_label(struct tt_emit *emit, uint32_t index);
 
+/* What the accesses of a function would like to have in a register. */
+enum tt_emit_wish_kind { TT_WISH_BASE, TT_WISH_GROUP };
+struct tt_emit_wish {
+	uint8_t kind;
+	uint8_t window; /* TT_WISH_BASE */
+};
+
+/*
+ * The ops that follow are another function's, which uses the registers in used
+ * (bit I: rI); wishes, the best first. Returns bit I for wish I granted;
+ * without TT_WISH_GROUP there are no groups.
+ */
+uint32_t tt_emit_function(struct tt_emit *emit, uint32_t used, const struct tt_emit_wish *wishes,
+			  unsigned n);
+
 /* Arithmetic, moves, byte swaps, the wide load of a number. */
 void tt_emit_alu(struct tt_emit *emit, const struct tt_vm_op *op);
 
@@ -38,9 +53,20 @@ enum tt_emit_by {
 	TT_BY_CHECK,  /* the op's register and offset, checked against its window, 0: all of them */
 };
 
-/* A load, a store or an atomic operation. */
+/* What a register, another one or none (TT_REGS), and a number give together. */
+struct tt_emit_address {
+	uint8_t reg;
+	uint8_t index;
+	int32_t off; /* TT_BY_FRAME, WINDOW and GROUP: alone */
+};
+
+/* A load, a store or an atomic operation. A check that fails leads to pc. */
 void tt_emit_access(struct tt_emit *emit, const struct tt_vm_op *op, uint32_t pc,
-		    enum tt_emit_by by, int32_t off);
+		    enum tt_emit_by by, const struct tt_emit_address *address);
+/* dst = the address, 64 bits; index not r10. */
+void tt_emit_lea(struct tt_emit *emit, unsigned dst, const struct tt_emit_address *address);
+void tt_emit_rotate(struct tt_emit *emit, unsigned dst, bool wide, unsigned left);
+
 /* Checks bytes from the address in reg plus off against a window and keeps its pointer. */
 void tt_emit_group(struct tt_emit *emit, unsigned reg, int32_t off, uint32_t bytes, unsigned window,
 		   bool write, uint32_t pc);

@@ -9,10 +9,10 @@
 const char *tutti_vm_fault_name(enum tutti_vm_fault_kind kind)
 {
 	static const char *const names[] = {
-		[TUTTI_VM_FAULT_NONE] = "none",         [TUTTI_VM_FAULT_READ] = "read",
-		[TUTTI_VM_FAULT_WRITE] = "write",       [TUTTI_VM_FAULT_ALIGN] = "alignment",
-		[TUTTI_VM_FAULT_BUDGET] = "budget",     [TUTTI_VM_FAULT_ARGUMENT] = "argument",
-		[TUTTI_VM_FAULT_HELPER] = "helper",     [TUTTI_VM_FAULT_DEPTH] = "depth",
+		[TUTTI_VM_FAULT_NONE] = "none",	       [TUTTI_VM_FAULT_READ] = "read",
+		[TUTTI_VM_FAULT_WRITE] = "write",      [TUTTI_VM_FAULT_ALIGN] = "alignment",
+		[TUTTI_VM_FAULT_BUDGET] = "budget",    [TUTTI_VM_FAULT_ARGUMENT] = "argument",
+		[TUTTI_VM_FAULT_HELPER] = "helper",    [TUTTI_VM_FAULT_DEPTH] = "depth",
 		[TUTTI_VM_FAULT_INSN] = "instruction",
 	};
 
@@ -29,40 +29,46 @@ static const struct tt_vm_line *line_of(const struct tutti_vm_program *program, 
 	return found;
 }
 
-int tutti_vm_fault_text(const struct tutti_vm_program *program, const struct tutti_vm_result *result,
-			char *ret_text, size_t bytes)
+int tutti_vm_fault_text(const struct tutti_vm_program *program,
+			const struct tutti_vm_result *result, char *ret_text, size_t bytes)
 {
 	const struct tt_vm_line *line = line_of(program, result->pc);
 	char where[128] = "", what[160];
 
 	if (line && line->file)
 		snprintf(where, sizeof where, "%.80s:%u: ", line->file, line->line);
+	else if (line)
+		snprintf(where, sizeof where, "line %u: ", line->line);
 	switch (result->fault) {
 	case TUTTI_VM_FAULT_READ:
 	case TUTTI_VM_FAULT_WRITE:
 	case TUTTI_VM_FAULT_ARGUMENT:
-		snprintf(what, sizeof what, "%s of %" PRIu64 " bytes at 0x%" PRIx64
+		snprintf(what, sizeof what,
+			 "%s of %" PRIu64 " bytes at 0x%" PRIx64
 			 ", which is not inside a window that allows it",
-			 result->fault == TUTTI_VM_FAULT_READ    ? "read"
+			 result->fault == TUTTI_VM_FAULT_READ	 ? "read"
 			 : result->fault == TUTTI_VM_FAULT_WRITE ? "write"
 								 : "a helper's argument",
 			 result->bytes, result->address);
 		break;
 	case TUTTI_VM_FAULT_ALIGN:
-		snprintf(what, sizeof what, "atomic operation on %" PRIu64 " bytes at 0x%" PRIx64
-			 ", no multiple of them", result->bytes, result->address);
+		snprintf(what, sizeof what,
+			 "atomic operation on %" PRIu64 " bytes at 0x%" PRIx64
+			 ", no multiple of them",
+			 result->bytes, result->address);
 		break;
 	case TUTTI_VM_FAULT_BUDGET:
 		snprintf(what, sizeof what, "the budget of instructions is used up");
 		break;
 	case TUTTI_VM_FAULT_HELPER:
-		snprintf(what, sizeof what, "a helper ended the run: %s", strerrordesc_np(-result->helper_error));
+		snprintf(what, sizeof what, "a helper ended the run: %s",
+			 strerrordesc_np(-result->helper_error));
 		break;
 	case TUTTI_VM_FAULT_DEPTH:
-		snprintf(what, sizeof what, "more than %d functions inside each other", TUTTI_VM_MAX_DEPTH);
+		snprintf(what, sizeof what, "more than %d functions inside each other",
+			 TUTTI_VM_MAX_DEPTH);
 		break;
-	default:
-		return snprintf(ret_text, bytes, "%s", tutti_vm_fault_name(result->fault));
+	default: return snprintf(ret_text, bytes, "%s", tutti_vm_fault_name(result->fault));
 	}
 	return snprintf(ret_text, bytes, "%sinstruction %" PRIu32 ": %s", where, result->pc, what);
 }

@@ -51,27 +51,15 @@ static void atomic64(uint64_t *p, int64_t op, uint64_t *src, uint64_t *r0)
 	uint64_t old;
 
 	switch (op) {
-	case TT_XCHG:
-		*src = tt_exchange(p, *src);
-		return;
-	case TT_CMPXCHG:
-		(void)tt_cas(p, r0, *src);
-		return;
+	case TT_XCHG: *src = tt_exchange(p, *src); return;
+	case TT_CMPXCHG: (void)tt_cas(p, r0, *src); return;
 	case TT_ADD:
-	case TT_ADD | TT_FETCH:
-		old = tt_fetch_add(p, *src);
-		break;
+	case TT_ADD | TT_FETCH: old = tt_fetch_add(p, *src); break;
 	case TT_OR:
-	case TT_OR | TT_FETCH:
-		old = tt_fetch_or(p, *src);
-		break;
+	case TT_OR | TT_FETCH: old = tt_fetch_or(p, *src); break;
 	case TT_AND:
-	case TT_AND | TT_FETCH:
-		old = tt_fetch_and(p, *src);
-		break;
-	default:
-		old = tt_fetch_xor(p, *src);
-		break;
+	case TT_AND | TT_FETCH: old = tt_fetch_and(p, *src); break;
+	default: old = tt_fetch_xor(p, *src); break;
 	}
 	if (op & TT_FETCH)
 		*src = old;
@@ -82,28 +70,18 @@ static void atomic32(uint32_t *p, int64_t op, uint64_t *src, uint64_t *r0)
 	uint32_t value = (uint32_t)*src, expected = (uint32_t)*r0, old;
 
 	switch (op) {
-	case TT_XCHG:
-		*src = tt_exchange(p, value);
-		return;
+	case TT_XCHG: *src = tt_exchange(p, value); return;
 	case TT_CMPXCHG:
 		(void)tt_cas(p, &expected, value);
 		*r0 = expected;
 		return;
 	case TT_ADD:
-	case TT_ADD | TT_FETCH:
-		old = tt_fetch_add(p, value);
-		break;
+	case TT_ADD | TT_FETCH: old = tt_fetch_add(p, value); break;
 	case TT_OR:
-	case TT_OR | TT_FETCH:
-		old = tt_fetch_or(p, value);
-		break;
+	case TT_OR | TT_FETCH: old = tt_fetch_or(p, value); break;
 	case TT_AND:
-	case TT_AND | TT_FETCH:
-		old = tt_fetch_and(p, value);
-		break;
-	default:
-		old = tt_fetch_xor(p, value);
-		break;
+	case TT_AND | TT_FETCH: old = tt_fetch_and(p, value); break;
+	default: old = tt_fetch_xor(p, value); break;
 	}
 	if (op & TT_FETCH)
 		*src = old;
@@ -130,22 +108,26 @@ static bool fault(struct tutti_vm_context *context, enum tutti_vm_fault_kind kin
 
 /* An op on 64 bits and on 32, with a register and with a constant. */
 #define ALU(NAME, EXPR64, EXPR32)                                                                  \
-	NAME##_64_x : {                                                                            \
+	NAME##_64_x:                                                                               \
+	{                                                                                          \
 		uint64_t a = DST, b = SRC;                                                         \
 		DST = (EXPR64);                                                                    \
 		NEXT;                                                                              \
 	}                                                                                          \
-	NAME##_64_k : {                                                                            \
+	NAME##_64_k:                                                                               \
+	{                                                                                          \
 		uint64_t a = DST, b = IMM;                                                         \
 		DST = (EXPR64);                                                                    \
 		NEXT;                                                                              \
 	}                                                                                          \
-	NAME##_32_x : {                                                                            \
+	NAME##_32_x:                                                                               \
+	{                                                                                          \
 		uint32_t a = (uint32_t)DST, b = (uint32_t)SRC;                                     \
 		DST = (uint32_t)(EXPR32);                                                          \
 		NEXT;                                                                              \
 	}                                                                                          \
-	NAME##_32_k : {                                                                            \
+	NAME##_32_k:                                                                               \
+	{                                                                                          \
 		uint32_t a = (uint32_t)DST, b = (uint32_t)IMM;                                     \
 		DST = (uint32_t)(EXPR32);                                                          \
 		NEXT;                                                                              \
@@ -201,49 +183,84 @@ static bool fault(struct tutti_vm_context *context, enum tutti_vm_fault_kind kin
 
 #define LABELS_ALU(CODE, NAME)                                                                     \
 	[TT_ALU64 | TT_X | (CODE)] = &&NAME##_64_x, [TT_ALU64 | TT_K | (CODE)] = &&NAME##_64_k,    \
-		      [TT_ALU | TT_X | (CODE)] = &&NAME##_32_x,                                    \
-		      [TT_ALU | TT_K | (CODE)] = &&NAME##_32_k
+			   [TT_ALU | TT_X | (CODE)] = &&NAME##_32_x,                               \
+			   [TT_ALU | TT_K | (CODE)] = &&NAME##_32_k
 #define LABELS_JUMP(CODE, NAME)                                                                    \
 	[TT_JMP | TT_X | (CODE)] = &&NAME##_64_x, [TT_JMP | TT_K | (CODE)] = &&NAME##_64_k,        \
-		    [TT_JMP32 | TT_X | (CODE)] = &&NAME##_32_x,                                    \
-		    [TT_JMP32 | TT_K | (CODE)] = &&NAME##_32_k
+			 [TT_JMP32 | TT_X | (CODE)] = &&NAME##_32_x,                               \
+			 [TT_JMP32 | TT_K | (CODE)] = &&NAME##_32_k
 
+/* The table says first what holds for all codes, then what for each. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
 bool tt_vm_interpret(struct tutti_vm_context *context, uint32_t pc)
 {
 	static const void *const labels[256] = {
 		[0 ... 255] = &&unknown,
-		LABELS_ALU(TT_ADD, add), LABELS_ALU(TT_SUB, sub), LABELS_ALU(TT_MUL, mul),
-		LABELS_ALU(TT_DIV, div), LABELS_ALU(TT_OR, or), LABELS_ALU(TT_AND, and),
-		LABELS_ALU(TT_LSH, lsh), LABELS_ALU(TT_RSH, rsh), LABELS_ALU(TT_MOD, mod),
-		LABELS_ALU(TT_XOR, xor), LABELS_ALU(TT_MOV, mov), LABELS_ALU(TT_ARSH, arsh),
-		[TT_SDIV64_X] = &&sdiv_64_x, [TT_SDIV64_K] = &&sdiv_64_k,
-		[TT_SDIV32_X] = &&sdiv_32_x, [TT_SDIV32_K] = &&sdiv_32_k,
-		[TT_SMOD64_X] = &&smod_64_x, [TT_SMOD64_K] = &&smod_64_k,
-		[TT_SMOD32_X] = &&smod_32_x, [TT_SMOD32_K] = &&smod_32_k,
-		[TT_MOVSX8_32] = &&movsx8_32, [TT_MOVSX16_32] = &&movsx16_32,
-		[TT_MOVSX8_64] = &&movsx8_64, [TT_MOVSX16_64] = &&movsx16_64,
+		LABELS_ALU(TT_ADD, add),
+		LABELS_ALU(TT_SUB, sub),
+		LABELS_ALU(TT_MUL, mul),
+		LABELS_ALU(TT_DIV, div),
+		LABELS_ALU(TT_OR, or),
+		LABELS_ALU(TT_AND, and),
+		LABELS_ALU(TT_LSH, lsh),
+		LABELS_ALU(TT_RSH, rsh),
+		LABELS_ALU(TT_MOD, mod),
+		LABELS_ALU(TT_XOR, xor),
+		LABELS_ALU(TT_MOV, mov),
+		LABELS_ALU(TT_ARSH, arsh),
+		[TT_SDIV64_X] = &&sdiv_64_x,
+		[TT_SDIV64_K] = &&sdiv_64_k,
+		[TT_SDIV32_X] = &&sdiv_32_x,
+		[TT_SDIV32_K] = &&sdiv_32_k,
+		[TT_SMOD64_X] = &&smod_64_x,
+		[TT_SMOD64_K] = &&smod_64_k,
+		[TT_SMOD32_X] = &&smod_32_x,
+		[TT_SMOD32_K] = &&smod_32_k,
+		[TT_MOVSX8_32] = &&movsx8_32,
+		[TT_MOVSX16_32] = &&movsx16_32,
+		[TT_MOVSX8_64] = &&movsx8_64,
+		[TT_MOVSX16_64] = &&movsx16_64,
 		[TT_MOVSX32_64] = &&movsx32_64,
-		[TT_ALU64 | TT_NEG] = &&neg64, [TT_ALU | TT_NEG] = &&neg32,
-		[TT_ALU | TT_END | TT_K] = &&to_little, [TT_ALU | TT_END | TT_X] = &&to_big,
+		[TT_ALU64 | TT_NEG] = &&neg64,
+		[TT_ALU | TT_NEG] = &&neg32,
+		[TT_ALU | TT_END | TT_K] = &&to_little,
+		[TT_ALU | TT_END | TT_X] = &&to_big,
 		[TT_ALU64 | TT_END] = &&to_big,
 		[TT_LDDW] = &&lddw,
-		LABELS_JUMP(TT_JEQ, jeq), LABELS_JUMP(TT_JNE, jne), LABELS_JUMP(TT_JGT, jgt),
-		LABELS_JUMP(TT_JGE, jge), LABELS_JUMP(TT_JLT, jlt), LABELS_JUMP(TT_JLE, jle),
-		LABELS_JUMP(TT_JSGT, jsgt), LABELS_JUMP(TT_JSGE, jsge),
-		LABELS_JUMP(TT_JSLT, jslt), LABELS_JUMP(TT_JSLE, jsle),
+		LABELS_JUMP(TT_JEQ, jeq),
+		LABELS_JUMP(TT_JNE, jne),
+		LABELS_JUMP(TT_JGT, jgt),
+		LABELS_JUMP(TT_JGE, jge),
+		LABELS_JUMP(TT_JLT, jlt),
+		LABELS_JUMP(TT_JLE, jle),
+		LABELS_JUMP(TT_JSGT, jsgt),
+		LABELS_JUMP(TT_JSGE, jsge),
+		LABELS_JUMP(TT_JSLT, jslt),
+		LABELS_JUMP(TT_JSLE, jsle),
 		LABELS_JUMP(TT_JSET, jset),
-		[TT_JMP | TT_JA] = &&taken, [TT_JMP32 | TT_JA] = &&taken,
-		[TT_JMP | TT_CALL] = &&call_helper, [TT_CALL_LOCAL_OP] = &&call_local,
+		[TT_JMP | TT_JA] = &&taken,
+		[TT_JMP32 | TT_JA] = &&taken,
+		[TT_JMP | TT_CALL] = &&call_helper,
+		[TT_CALL_LOCAL_OP] = &&call_local,
 		[TT_JMP | TT_EXIT] = &&leave,
-		[TT_LDX | TT_MEM | TT_B] = &&load8, [TT_LDX | TT_MEM | TT_H] = &&load16,
-		[TT_LDX | TT_MEM | TT_W] = &&load32, [TT_LDX | TT_MEM | TT_DW] = &&load64,
-		[TT_LDX | TT_MEMSX | TT_B] = &&load8s, [TT_LDX | TT_MEMSX | TT_H] = &&load16s,
+		[TT_LDX | TT_MEM | TT_B] = &&load8,
+		[TT_LDX | TT_MEM | TT_H] = &&load16,
+		[TT_LDX | TT_MEM | TT_W] = &&load32,
+		[TT_LDX | TT_MEM | TT_DW] = &&load64,
+		[TT_LDX | TT_MEMSX | TT_B] = &&load8s,
+		[TT_LDX | TT_MEMSX | TT_H] = &&load16s,
 		[TT_LDX | TT_MEMSX | TT_W] = &&load32s,
-		[TT_STX | TT_MEM | TT_B] = &&store8, [TT_STX | TT_MEM | TT_H] = &&store16,
-		[TT_STX | TT_MEM | TT_W] = &&store32, [TT_STX | TT_MEM | TT_DW] = &&store64,
-		[TT_ST | TT_MEM | TT_B] = &&put8, [TT_ST | TT_MEM | TT_H] = &&put16,
-		[TT_ST | TT_MEM | TT_W] = &&put32, [TT_ST | TT_MEM | TT_DW] = &&put64,
-		[TT_STX | TT_ATOMIC | TT_W] = &&atomic_32, [TT_STX | TT_ATOMIC | TT_DW] = &&atomic_64,
+		[TT_STX | TT_MEM | TT_B] = &&store8,
+		[TT_STX | TT_MEM | TT_H] = &&store16,
+		[TT_STX | TT_MEM | TT_W] = &&store32,
+		[TT_STX | TT_MEM | TT_DW] = &&store64,
+		[TT_ST | TT_MEM | TT_B] = &&put8,
+		[TT_ST | TT_MEM | TT_H] = &&put16,
+		[TT_ST | TT_MEM | TT_W] = &&put32,
+		[TT_ST | TT_MEM | TT_DW] = &&put64,
+		[TT_STX | TT_ATOMIC | TT_W] = &&atomic_32,
+		[TT_STX | TT_ATOMIC | TT_DW] = &&atomic_64,
 	};
 	const struct tt_vm_image *image = context->program->image;
 	const struct tt_vm_op *ops = (const void *)((const uint8_t *)image + image->ops_off);
@@ -294,7 +311,7 @@ neg64:
 	DST = -DST;
 	NEXT;
 neg32:
-	DST = (uint32_t)-(uint32_t)DST;
+	DST = (uint32_t) - (uint32_t)DST;
 	NEXT;
 to_little:
 	DST = lower(DST, op->imm);
@@ -319,7 +336,7 @@ lddw:
 	JUMP(jsle, int64_t, int32_t, <=)
 	JUMP(jset, uint64_t, uint32_t, &)
 
-taken: {
+taken : {
 	const struct tt_vm_op *target = ops + op->off;
 
 	if (target <= op) {
@@ -341,8 +358,8 @@ call_local:
 		goto stop;
 	}
 	budget -= IMM;
-	context->frames[depth] = (struct tt_vm_frame){.saved = {r[TT_R6], r[TT_R7], r[TT_R8], r[TT_R9]},
-						      .pc = (uint32_t)(op - ops) + 1};
+	context->frames[depth] = (struct tt_vm_frame){
+		.saved = {r[TT_R6], r[TT_R7], r[TT_R8], r[TT_R9]}, .pc = (uint32_t)(op - ops) + 1};
 	depth++;
 	r[TT_FP] -= TUTTI_VM_FRAME_BYTES;
 	op = ops + op->off;
@@ -360,7 +377,7 @@ leave:
 	op = ops + context->frames[depth].pc;
 	goto *labels[op->op];
 
-call_helper: {
+call_helper : {
 	uint64_t cost = context->program->env->helpers[op->imm].cost;
 
 	if (budget < cost)
@@ -412,7 +429,8 @@ bad_write_limit:
 	fault(context, TUTTI_VM_FAULT_WRITE, (uint32_t)(op - ops), address, bytes);
 	goto stop;
 bad_alignment:
-	fault(context, TUTTI_VM_FAULT_ALIGN, (uint32_t)(op - ops), address, 1u << (op->op & TT_DW ? 3 : 2));
+	fault(context, TUTTI_VM_FAULT_ALIGN, (uint32_t)(op - ops), address,
+	      1u << (op->op & TT_DW ? 3 : 2));
 	goto stop;
 out_of_budget:
 	fault(context, TUTTI_VM_FAULT_BUDGET, (uint32_t)(op - ops), 0, 0);
@@ -424,3 +442,4 @@ stop:
 	context->budget = budget;
 	return false;
 }
+#pragma GCC diagnostic pop

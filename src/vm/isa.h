@@ -11,7 +11,7 @@
 enum { TT_R0, TT_R1, TT_R2, TT_R3, TT_R4, TT_R5, TT_R6, TT_R7, TT_R8, TT_R9, TT_FP, TT_REGS };
 
 /* Class: the lowest three bits of the code. */
-#define TT_CLASS(code) ((code) & 0x07)
+#define TT_CLASS(code) ((code)&0x07)
 enum {
 	TT_LD = 0,
 	TT_LDX = 1,
@@ -24,8 +24,8 @@ enum {
 };
 
 /* Arithmetic and jumps: operation in the upper four bits, source in bit 3. */
-#define TT_OP(code) ((code) & 0xf0)
-#define TT_SRC(code) ((code) & 0x08)
+#define TT_OP(code) ((code)&0xf0)
+#define TT_SRC(code) ((code)&0x08)
 enum { TT_K = 0, TT_X = 8 };
 
 enum {
@@ -72,8 +72,8 @@ enum {
 };
 
 /* Loads and stores: mode in the upper three bits, size in the next two. */
-#define TT_MODE(code) ((code) & 0xe0)
-#define TT_SIZE(code) ((code) & 0x18)
+#define TT_MODE(code) ((code)&0xe0)
+#define TT_SIZE(code) ((code)&0x18)
 enum { TT_W = 0x00, TT_H = 0x08, TT_B = 0x10, TT_DW = 0x18 };
 enum {
 	TT_IMM = 0x00,

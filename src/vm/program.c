@@ -16,7 +16,8 @@ static int check_env(const struct tutti_vm_env *env)
 	if (env->n_helpers > TUTTI_VM_MAX_HELPERS)
 		return -EINVAL;
 	for (uint32_t i = 0; i < env->n_helpers; i++) {
-		if (!env->helpers[i].fn || !env->helpers[i].name || !env->helpers[i].cost)
+		if (!env->helpers[i].fn || !env->helpers[i].name || !env->helpers[i].cost ||
+		    env->helpers[i].cost > INT32_MAX)
 			return -EINVAL;
 		for (uint32_t j = 0; j < i; j++)
 			if (env->helpers[i].id == env->helpers[j].id)
@@ -70,9 +71,11 @@ static int link_externs(const struct tutti_vm_object *object, const struct tutti
 		for (i = 0; i < env->n_helpers && strcmp(env->helpers[i].name, name) != 0; i++)
 			;
 		if (i == env->n_helpers)
-			return tt_vm_fail(ret_error, -ENOENT, object, (int32_t)pc, -1,
-					  "calls %.64s, which is neither a function of this object nor a "
-					  "helper that is provided here (check its name)", name);
+			return tt_vm_fail(
+				ret_error, -ENOENT, object, (int32_t)pc, -1,
+				"calls %.64s, which is neither a function of this object nor a "
+				"helper that is provided here (check its name)",
+				name);
 		insns[pc].regs &= 0x0f;
 		insns[pc].imm = (int32_t)env->helpers[i].id;
 	}
@@ -88,26 +91,23 @@ static uint8_t decode_alu(const struct tutti_vm_insn *insn)
 	switch (TT_OP(insn->code)) {
 	case TT_DIV:
 		if (insn->off == 1)
-			return wide ? (reg ? TT_SDIV64_X : TT_SDIV64_K) : (reg ? TT_SDIV32_X : TT_SDIV32_K);
+			return wide ? (reg ? TT_SDIV64_X : TT_SDIV64_K)
+				    : (reg ? TT_SDIV32_X : TT_SDIV32_K);
 		break;
 	case TT_MOD:
 		if (insn->off == 1)
-			return wide ? (reg ? TT_SMOD64_X : TT_SMOD64_K) : (reg ? TT_SMOD32_X : TT_SMOD32_K);
+			return wide ? (reg ? TT_SMOD64_X : TT_SMOD64_K)
+				    : (reg ? TT_SMOD32_X : TT_SMOD32_K);
 		break;
 	case TT_MOV:
 		switch (reg ? insn->off : 0) {
-		case 8:
-			return wide ? TT_MOVSX8_64 : TT_MOVSX8_32;
-		case 16:
-			return wide ? TT_MOVSX16_64 : TT_MOVSX16_32;
-		case 32:
-			return TT_MOVSX32_64;
-		default:
-			break;
+		case 8: return wide ? TT_MOVSX8_64 : TT_MOVSX8_32;
+		case 16: return wide ? TT_MOVSX16_64 : TT_MOVSX16_32;
+		case 32: return TT_MOVSX32_64;
+		default: break;
 		}
 		break;
-	default:
-		break;
+	default: break;
 	}
 	return insn->code;
 }
@@ -145,23 +145,22 @@ static void decode(const struct tutti_vm_object *object, const struct tutti_vm_e
 			op->op = TT_NO_OP;
 			continue;
 		}
-		*op = (struct tt_vm_op){.op = insn->code, .dst = tt_vm_dst(insn), .src = tt_vm_src(insn),
-					.window = notes[pc].window, .off = insn->off, .imm = insn->imm};
+		*op = (struct tt_vm_op){.op = insn->code,
+					.dst = tt_vm_dst(insn),
+					.src = tt_vm_src(insn),
+					.window = notes[pc].window,
+					.off = insn->off,
+					.imm = insn->imm};
 		switch (TT_CLASS(insn->code)) {
 		case TT_ALU:
-		case TT_ALU64:
-			op->op = decode_alu(insn);
-			break;
+		case TT_ALU64: op->op = decode_alu(insn); break;
 		case TT_JMP:
-		case TT_JMP32:
-			decode_jump(object, env, pc, op);
-			break;
+		case TT_JMP32: decode_jump(object, env, pc, op); break;
 		case TT_LD:
 			op->imm = (int64_t)tt_vm_wide(insn);
 			ops[++pc] = (struct tt_vm_op){.op = TT_NO_OP};
 			break;
-		default:
-			break;
+		default: break;
 		}
 	}
 }
@@ -195,7 +194,8 @@ static uint32_t names_bytes(const struct parts *parts)
 
 	for (uint32_t i = 0; i < parts->object->n_funcs; i++)
 		if (parts->object->funcs[i].entry)
-			n += strlen(parts->object->funcs[i].name) + strlen(parts->object->funcs[i].section) + 2;
+			n += strlen(parts->object->funcs[i].name) +
+			     strlen(parts->object->funcs[i].section) + 2;
 	return (uint32_t)n;
 }
 
@@ -212,8 +212,10 @@ static uint32_t put_name(uint8_t *bytes, uint32_t *off, const char *name)
 static struct tt_vm_image layout(const struct parts *parts, uint8_t *bytes)
 {
 	const struct tutti_vm_object *object = parts->object;
-	struct tt_vm_image image = {.n_ops = object->n_insns, .n_entries = n_entries(parts),
-				    .data_bytes = object->data_bytes, .n_maps = object->n_maps,
+	struct tt_vm_image image = {.n_ops = object->n_insns,
+				    .n_entries = n_entries(parts),
+				    .data_bytes = object->data_bytes,
+				    .n_maps = object->n_maps,
 				    .rodata_bytes = object->rodata_bytes};
 	uint32_t off = round_up(sizeof image, 64), names;
 
@@ -289,7 +291,8 @@ static int keep(const struct tutti_vm_object *object, struct tutti_vm_program *p
 	for (uint32_t i = 0; i < object->n_lines; i++) {
 		struct tt_vm_line *line = &program->lines[i];
 
-		*line = (struct tt_vm_line){.insn = object->lines[i].insn, .line = object->lines[i].line};
+		*line = (struct tt_vm_line){.insn = object->lines[i].insn,
+					    .line = object->lines[i].line};
 		if (object->lines[i].file)
 			line->file = strdup(object->lines[i].file);
 		if (object->lines[i].file && !line->file)
@@ -330,7 +333,7 @@ int tutti_vm_program_create(const struct tutti_vm_object *object, const struct t
 		goto done;
 	decode(&linked, env, verified.notes, ops);
 	if (flags & TUTTI_VM_JIT) {
-		err = tt_vm_compile(env, ops, verified.notes, linked.n_insns, &code);
+		err = tt_vm_compile(&linked, env, ops, verified.notes, &code);
 		if (err && err != -ENOTSUP)
 			goto done;
 	}
@@ -338,8 +341,11 @@ int tutti_vm_program_create(const struct tutti_vm_object *object, const struct t
 	if (err)
 		goto done;
 	program->env = env;
-	err = make_image(&(struct parts){.object = &linked, .verified = &verified, .ops = ops,
-					 .code = code.bytes ? &code : NULL}, program);
+	err = make_image(&(struct parts){.object = &linked,
+					 .verified = &verified,
+					 .ops = ops,
+					 .code = code.bytes ? &code : NULL},
+			 program);
 	if (err)
 		goto done;
 	*ret_program = program;

@@ -11,7 +11,7 @@
  * and leaves ("side exit"), and the interpreter goes on at that instruction:
  * it finds the fault and reports it, or finds none (a hint was wrong) and runs
  * to the end. So faults cannot differ, and compiled code needs none of the
- * rare cases. Decision 0018.
+ * rare cases. Decision 0020.
  */
 #ifndef TT_VM_INT_H
 #define TT_VM_INT_H
@@ -30,28 +30,37 @@ struct tt_vm_op {
 	uint8_t dst;
 	uint8_t src;
 	uint8_t window; /* loads, stores, atomics: where it probably goes, 0: no idea */
-	int32_t off;    /* loads, stores, atomics: offset; jumps, local calls: target's index */
-	int64_t imm;    /* helper calls: the helper's index; local calls: what they cost */
+	int32_t off;	/* loads, stores, atomics: offset; jumps, local calls: target's index */
+	int64_t imm;	/* helper calls: the helper's index; local calls: what they cost */
 };
 
 _Static_assert(sizeof(struct tt_vm_op) == 16, "one op, one index");
 
 /* Codes that no instruction has (class LD). */
 enum tt_vm_variant {
-	TT_SDIV32_K = 0x00, TT_SDIV32_X = 0x08, TT_SDIV64_K = 0x10, TT_SDIV64_X = 0x20,
-	TT_SMOD32_K = 0x28, TT_SMOD32_X = 0x30, TT_SMOD64_K = 0x38, TT_SMOD64_X = 0x40,
-	TT_MOVSX8_32 = 0x48, TT_MOVSX16_32 = 0x50,
-	TT_MOVSX8_64 = 0x58, TT_MOVSX16_64 = 0x60, TT_MOVSX32_64 = 0x68,
+	TT_SDIV32_K = 0x00,
+	TT_SDIV32_X = 0x08,
+	TT_SDIV64_K = 0x10,
+	TT_SDIV64_X = 0x20,
+	TT_SMOD32_K = 0x28,
+	TT_SMOD32_X = 0x30,
+	TT_SMOD64_K = 0x38,
+	TT_SMOD64_X = 0x40,
+	TT_MOVSX8_32 = 0x48,
+	TT_MOVSX16_32 = 0x50,
+	TT_MOVSX8_64 = 0x58,
+	TT_MOVSX16_64 = 0x60,
+	TT_MOVSX32_64 = 0x68,
 	TT_CALL_LOCAL_OP = 0x70,
 	TT_NO_OP = 0x78, /* second half of a wide one, or never reached */
 };
 
 /* What a caller may call. */
 struct tt_vm_entry {
-	uint32_t name_off;    /* of the image */
+	uint32_t name_off; /* of the image */
 	uint32_t section_off;
 	uint32_t pc;
-	uint32_t hook; /* index in the environment */
+	uint32_t hook;	   /* index in the environment */
 	uint32_t code_off; /* of the image; 0: not compiled */
 };
 
@@ -60,10 +69,10 @@ struct tt_vm_entry {
  * made. Offsets are of the image's first byte.
  */
 struct tt_vm_image {
-	uint64_t bytes;      /* of all of it */
-	uint32_t code_off;   /* page-aligned; compiled code; 0: none */
+	uint64_t bytes;	   /* of all of it */
+	uint32_t code_off; /* page-aligned; compiled code; 0: none */
 	uint32_t code_bytes;
-	uint32_t enter_off;  /* how compiled code is called: tt_vm_enter_fn */
+	uint32_t enter_off; /* how compiled code is called: tt_vm_enter_fn */
 	uint32_t ops_off, n_ops;
 	uint32_t entries_off, n_entries;
 	uint32_t data_off, data_bytes;
@@ -91,7 +100,7 @@ struct tutti_vm_program {
 struct tt_vm_win {
 	uint8_t *base;
 	uint64_t bytes;
-	uint64_t read_limit[4];  /* of 1, 2, 4, 8 bytes */
+	uint64_t read_limit[4];	 /* of 1, 2, 4, 8 bytes */
 	uint64_t write_limit[4]; /* 0: read-only */
 };
 
@@ -100,7 +109,7 @@ _Static_assert(sizeof(struct tt_vm_win) == 80, "known to compiled code");
 /* A caller that waits for a local call to return. */
 struct tt_vm_frame {
 	uint64_t saved[4]; /* r6 to r9 */
-	uint32_t pc;       /* where it goes on */
+	uint32_t pc;	   /* where it goes on */
 };
 
 enum { TT_STACK_BYTES = TUTTI_VM_MAX_DEPTH * TUTTI_VM_FRAME_BYTES };
@@ -110,17 +119,17 @@ enum tt_vm_left { TT_LEFT_EXIT = 0, TT_LEFT_SIDE = 1, TT_LEFT_FAULT = 2 };
 struct tutti_vm_context {
 	/* Read and written by compiled code; offsets are compiled in. */
 	struct tt_vm_win win[TUTTI_VM_WINDOWS]; /* 0: always empty */
-	uint64_t regs[TT_REGS];                 /* at entry, at a side exit; r0 at the exit */
+	uint64_t regs[TT_REGS];			/* at entry, at a side exit; r0 at the exit */
 	uint64_t budget;
 	uint64_t stack_delta; /* a program's stack address less the process's */
-	uint8_t *frame;       /* entry: end of the first frame, in the process's addresses */
-	void *host_sp;        /* of compiled code's caller */
+	uint8_t *frame;	      /* entry: end of the first frame, in the process's addresses */
+	void *host_sp;	      /* of compiled code's caller */
 	int (*call_helper)(struct tutti_vm_context *context, uint32_t helper);
 	void (*unwind)(struct tutti_vm_context *context, const uint64_t *sp);
 	uint32_t pc; /* side exit, helper call: the instruction */
 
 	uint64_t first_arg; /* of the entry: what TUTTI_VM_ARG_CTX must be */
-	uint32_t depth; /* callers in frames */
+	uint32_t depth;	    /* callers in frames */
 	struct tt_vm_frame frames[TUTTI_VM_MAX_DEPTH];
 	struct tutti_vm_result result; /* but r0 and budget_left */
 
@@ -151,7 +160,8 @@ static inline uint8_t *tt_vm_resolve(const struct tutti_vm_context *context, uin
 	if (window >= TUTTI_VM_WINDOWS)
 		return NULL;
 	win = &context->win[window];
-	return off < (write ? win->write_limit : win->read_limit)[log2_bytes] ? win->base + off : NULL;
+	return off < (write ? win->write_limit : win->read_limit)[log2_bytes] ? win->base + off
+									      : NULL;
 }
 
 /* Lays memory into any window, the machine's own included. */
@@ -162,11 +172,12 @@ void tt_vm_lay(struct tutti_vm_context *context, unsigned window, void *base, si
 struct tt_vm_code {
 	uint8_t *bytes; /* to be freed */
 	uint32_t size;
-	uint32_t enter;   /* offset of tt_vm_enter_fn */
+	uint32_t enter;	  /* offset of tt_vm_enter_fn */
 	uint32_t *native; /* n_ops: offset of each op's code, 0: none; to be freed */
 };
-int tt_vm_compile(const struct tutti_vm_env *env, const struct tt_vm_op *ops,
-		  const struct tt_vm_note *notes, uint32_t n_ops, struct tt_vm_code *ret);
+int tt_vm_compile(const struct tutti_vm_object *object, const struct tutti_vm_env *env,
+		  const struct tt_vm_op *ops, const struct tt_vm_note *notes,
+		  struct tt_vm_code *ret);
 
 /* Copies bytes into memory that nobody can write any more; from exec_off on executable. */
 int tt_vm_arena_create(const void *bytes, size_t size, size_t exec_off, struct tt_vm_arena *ret);

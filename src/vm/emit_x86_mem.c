@@ -102,7 +102,8 @@ static struct mem in_window(struct tt_emit *e, unsigned window, int32_t off)
 }
 
 /* The address less the window's is the distance from its first byte. */
-static struct mem within(struct tt_emit *e, const struct tt_vm_op *op, const struct tt_emit_address *address)
+static struct mem within(struct tt_emit *e, const struct tt_vm_op *op,
+			 const struct tt_emit_address *address)
 {
 	struct mem mem = operand(e, address, -((int64_t)op->window << TUTTI_VM_WINDOW_SHIFT));
 	uint8_t base = e->base_in[op->window];
@@ -244,6 +245,7 @@ void tt_emit_access(struct tt_emit *e, const struct tt_vm_op *op, uint32_t pc, e
 	switch (by) {
 	case TT_BY_FRAME: break;
 	case TT_BY_WINDOW: mem = in_window(e, op->window, address->off); break;
+	case TT_BY_WITHIN: mem = within(e, op, address); break;
 	case TT_BY_GROUP: mem.base = e->group; break;
 	case TT_BY_CHECK: mem = check(e, op, address, pc, write); break;
 	}

@@ -105,8 +105,8 @@ static uint32_t translate_address(struct tt_jit *jit, uint32_t pc)
 	    (tt_jit_sets(access) & 1u << move->dst || dead_after(jit, pc + 2, move->dst)) &&
 	    address.off >= -(1 << 24) && address.off <= 1 << 24) {
 		address.off += access->off;
-		tt_emit_access(jit->emit, access, pc, jit->notes[pc + 2].within ? TT_BY_WITHIN : TT_BY_CHECK,
-			       &address);
+		tt_emit_access(jit->emit, access, pc,
+			       jit->notes[pc + 2].within ? TT_BY_WITHIN : TT_BY_CHECK, &address);
 		return 3;
 	}
 	tt_emit_lea(jit->emit, move->dst, &address);

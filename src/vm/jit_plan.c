@@ -140,8 +140,8 @@ bool tt_jit_addressed(const struct tt_jit *jit, uint32_t pc)
 {
 	const struct tt_vm_op *op = &jit->ops[pc];
 
-	return tt_jit_is_access(op->op) && !tt_jit_is_atomic(op->op) && !jit->notes[pc].proved && op->window &&
-	       tt_jit_base(op) != TT_FP;
+	return tt_jit_is_access(op->op) && !tt_jit_is_atomic(op->op) && !jit->notes[pc].proved &&
+	       op->window && tt_jit_base(op) != TT_FP;
 }
 
 bool tt_jit_groupable(const struct tt_jit *jit, uint32_t pc)

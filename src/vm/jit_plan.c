@@ -223,9 +223,7 @@ unsigned tt_jit_wishes(const struct tt_jit *jit, const struct tt_vm_func *func,
 		if (!worth[best])
 			return n;
 		worth[best] = 0;
-		wishes[n++] = best == TT_MAX_WISHES - 1
-				      ? (struct tt_emit_wish){.kind = TT_WISH_GROUP}
-				      : (struct tt_emit_wish){.kind = TT_WISH_BASE,
-							      .window = (uint8_t)best};
+		wishes[n].kind = best == TT_MAX_WISHES - 1 ? TT_WISH_GROUP : TT_WISH_BASE;
+		wishes[n++].window = (uint8_t)best;
 	}
 }

@@ -180,6 +180,11 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 		case TUTTI_VM_ARG_VALUE:
 			good = check_memory(context, &call, i, map ? map->value_bytes : 0, false);
 			break;
+		case TUTTI_VM_ARG_CTX:
+			/* The verifier knows where it points, but not what was kept in memory. */
+			if (call.arg[i] != context->first_arg)
+				return argument_fault(context, call.arg[i], 0);
+			break;
 		case TUTTI_VM_ARG_NONE:
 			call.arg[i] = 0; /* whatever the register happens to hold */
 			break;
@@ -234,6 +239,7 @@ static int run(struct tutti_vm_context *context, int entry_index, const uint64_t
 		return -EINVAL;
 	for (unsigned i = 0; i < 5; i++)
 		context->regs[TT_R1 + i] = i < n_args ? args[i] : 0;
+	context->first_arg = context->regs[TT_R1];
 	context->budget = budget;
 	context->result.fault = TUTTI_VM_FAULT_NONE;
 	if (compiled && entry->code_off) {

@@ -16,7 +16,8 @@ static int check_env(const struct tutti_vm_env *env)
 	if (env->n_helpers > TUTTI_VM_MAX_HELPERS)
 		return -EINVAL;
 	for (uint32_t i = 0; i < env->n_helpers; i++) {
-		if (!env->helpers[i].fn || !env->helpers[i].name || !env->helpers[i].cost)
+		if (!env->helpers[i].fn || !env->helpers[i].name || !env->helpers[i].cost ||
+		    env->helpers[i].cost > INT32_MAX)
 			return -EINVAL;
 		for (uint32_t j = 0; j < i; j++)
 			if (env->helpers[i].id == env->helpers[j].id)

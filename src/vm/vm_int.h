@@ -128,7 +128,8 @@ struct tutti_vm_context {
 	void (*unwind)(struct tutti_vm_context *context, const uint64_t *sp);
 	uint32_t pc; /* side exit, helper call: the instruction */
 
-	uint32_t depth; /* callers in frames */
+	uint64_t first_arg; /* of the entry: what TUTTI_VM_ARG_CTX must be */
+	uint32_t depth;	    /* callers in frames */
 	struct tt_vm_frame frames[TUTTI_VM_MAX_DEPTH];
 	struct tutti_vm_result result; /* but r0 and budget_left */
 

@@ -99,7 +99,7 @@ static void put(struct code *c, int code, int dst, int src, int off, int imm)
 
 static void put_address(struct code *c, const struct linux_bpf *b, int reg, uint32_t off)
 {
-	put(c, BPF_LD | BPF_DW | BPF_IMM, reg, BPF_PSEUDO_MAP_VALUE, 0, b->map_fd);
+	put(c, BPF_LD | BPF_DW, reg, BPF_PSEUDO_MAP_VALUE, 0, b->map_fd);
 	put(c, 0, 0, 0, 0, (int)off);
 }
 
@@ -114,7 +114,7 @@ static void put_arg(struct code *c, const struct linux_bpf *b, int reg, const st
 		put_address(c, b, reg, arg->second);
 		put(c, BPF_STX | BPF_MEM | BPF_DW, BPF_REG_10, reg, PAIR_OFF + 8, 0);
 		put(c, BPF_ALU64 | BPF_MOV | BPF_X, reg, BPF_REG_10, 0, 0);
-		put(c, BPF_ALU64 | BPF_ADD | BPF_K, reg, 0, 0, PAIR_OFF);
+		put(c, BPF_ALU64 | BPF_ADD, reg, 0, 0, PAIR_OFF);
 		break;
 	}
 }

@@ -4,7 +4,7 @@
  * once more under other names, and a handler with constants and data of its
  * own, as modules of several functions have them.
  */
-#include "kernels.c"
+#include "kernels.c" /* NOLINT(bugprone-suspicious-include): see above */
 
 #define rotate again_rotate
 #define sift again_sift
@@ -12,7 +12,7 @@
 #define KERNEL(NAME)                                                                               \
 	__attribute__((section("bench/again_" #NAME), used))                                       \
 	u64 again_##NAME(struct kernel_ctx *ctx)
-#include "kernels.c"
+#include "kernels.c" /* NOLINT(bugprone-suspicious-include) */
 
 #undef KERNEL
 #define KERNEL(NAME)                                                                               \

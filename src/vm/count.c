@@ -15,7 +15,7 @@ static bool interpret_and_count(struct tutti_vm_context *context, uint32_t pc);
 
 #define TT_VM_STEP steps++
 #define tt_vm_interpret interpret_and_count
-#include "vm/interp.c"
+#include "vm/interp.c" /* NOLINT(bugprone-suspicious-include): see above */
 #undef tt_vm_interpret
 
 int tt_vm_count(struct tutti_vm_context *context, int entry, const uint64_t *args, unsigned n_args,

@@ -34,9 +34,7 @@ struct tt_driver tt_driver_of(struct tt_member *me, uint32_t device)
 	struct tt_fabric_mem *mem = me->fabric->mem;
 	struct tt_driver d = {.me = me, .mem = mem, .dev = &mem->devices[device], .device = device};
 
-	for (uint32_t port = 0; port < TT_PORTS; port++)
-		if (tt_load_acquire(&d.dev->ports[port].kind) != TT_PORT_NONE)
-			d.ports |= tt_bit(port);
+	d.ports = tt_load_relaxed(&d.dev->ports_here);
 	return d;
 }
 
@@ -77,8 +75,8 @@ static bool take(struct tt_member *me, uint32_t device)
 
 static void give(struct tt_member *me, uint32_t device)
 {
-	tt_store_release(&me->fabric->mem->devices[device].driver, 0u);
-	tt_fence(); /* L0: whoever posted before sees that it is free, or we what it posted */
+	/* L0: whoever posted before sees that it is free, or we what it posted */
+	tt_exchange(&me->fabric->mem->devices[device].driver, 0u);
 }
 
 bool tt_device_take(struct tt_member *me, uint32_t device)

@@ -123,9 +123,10 @@ static struct tt_port *open_port(struct tt_device_mem *dev, int number, enum tt_
 	struct tt_port *port = &dev->ports[number];
 
 	memset(port, 0, sizeof *port);
-	if ((uint32_t)number >= dev->n_ports)
-		dev->n_ports = (uint32_t)number + 1;
 	tt_store_release(&port->kind, (uint32_t)kind);
+	if (kind == TT_PORT_LINK)
+		dev->links |= tt_bit((uint32_t)number);
+	tt_store_release(&dev->ports_here, dev->ports_here | tt_bit((uint32_t)number));
 	return port;
 }
 
@@ -133,6 +134,8 @@ static void close_port(struct tt_member *me, uint32_t device, uint32_t number)
 {
 	struct tt_driver d = tt_driver_of(me, device);
 
+	d.dev->ports_here &= ~tt_bit(number);
+	d.dev->links &= ~tt_bit(number);
 	tt_store_release(&d.dev->ports[number].kind, (uint32_t)TT_PORT_NONE);
 	tt_forget_port(&d, number);
 }
@@ -230,7 +233,7 @@ int tt_member_join(struct tt_fabric *fabric, uint32_t device, struct tt_member *
 	int err;
 
 	if (device != TT_NO_DEVICE &&
-	    (device >= TT_DEVICES || tt_load_acquire(&fabric->mem->devices[device].kind) != TT_DEVICE_NIC))
+	    (device >= TT_DEVICES || !tt_load_acquire(&fabric->mem->devices[device].kind)))
 		return -ENODEV;
 	err = take_place(fabric, &me.index);
 	if (err)
@@ -344,6 +347,32 @@ int tt_device_add(struct tt_member *me, enum tt_device_kind kind, const char *na
 		tt_device_give(me, i);
 	}
 	return ret;
+}
+
+int tt_device_set_slots(struct tt_member *me, uint32_t device, int64_t slot_ns)
+{
+	struct tt_device_mem *dev = &me->fabric->mem->devices[device];
+
+	if (!tt_device_take(me, device))
+		return -EAGAIN;
+	dev->slot_ns = slot_ns;
+	dev->last_slot = -1;
+	tt_device_give(me, device);
+	return 0;
+}
+
+int tt_group_enter(struct tt_member *me, uint32_t group, bool in)
+{
+	uint64_t *word, bit = 1ull << me->index % 64;
+
+	if (!group || group >= TT_GROUPS)
+		return -EINVAL;
+	word = &me->fabric->mem->groups[group].members[me->index / 64];
+	if (in)
+		tt_fetch_or(word, bit);
+	else
+		tt_fetch_and(word, ~bit);
+	return 0;
 }
 
 int tt_device_set_fifo(struct tt_member *me, uint32_t device, bool fifo)

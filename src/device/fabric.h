@@ -54,7 +54,7 @@ int tt_fabric_attach(int fd, struct tt_fabric **ret_fabric);
 void tt_fabric_destroy(struct tt_fabric *fabric);
 
 /*
- * Becomes a member, on a port of a NIC or of none. -EUSERS: all places are
+ * Becomes a member, on a port of a device or of none. -EUSERS: all places are
  * taken, -ENODEV, -ENOSPC: all ports are taken, -EAGAIN: the device is driven
  * by somebody else all the time.
  */
@@ -76,6 +76,10 @@ int tt_device_find(struct tt_fabric *fabric, const char *name);
 int tt_device_connect(struct tt_member *me, uint32_t device, uint32_t other, uint32_t window);
 /* Plain inputs, first in first out, instead of a queue for each output. */
 int tt_device_set_fifo(struct tt_member *me, uint32_t device, bool fifo);
+/* A port moves one packet in and one out in each slot of the fabric's time; 0: no such limit. */
+int tt_device_set_slots(struct tt_member *me, uint32_t device, int64_t slot_ns);
+/* Into a group, 1 to TT_GROUPS - 1, or out of it: who gets what is sent to it. -EINVAL. */
+int tt_group_enter(struct tt_member *me, uint32_t group, bool in);
 /* Members beyond a port that the device could not know by itself. */
 int tt_device_route(struct tt_member *me, uint32_t device, uint32_t member, uint32_t port);
 

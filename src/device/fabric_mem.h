@@ -145,7 +145,8 @@ enum tt_device_kind { TT_DEVICE_NIC = 1, TT_DEVICE_SWITCH = 2 };
 
 struct tt_device_mem {
 	uint32_t kind; /* 0: not there */
-	uint32_t n_ports;
+	uint32_t ports_here;   /* bit: port that is in use; written under the lock */
+	uint32_t links;	       /* of these, links */
 	uint32_t fifo;	       /* plain inputs: one queue each, for comparison */
 	uint32_t default_port; /* where to for members that route does not know; TT_NO_PORT */
 	char name[TT_NAME_BYTES];

@@ -286,9 +286,12 @@ unsigned tt_match(struct tt_driver *d, unsigned rounds)
 	uint32_t free_inputs = ~0u, free_outputs = 0;
 	unsigned sent = 0;
 
-	for (uint32_t output = 0; output < d->dev->n_ports && output < TT_PORTS; output++)
-		if (d->dev->waiting[output] && d->ports & tt_bit(output) && room_at(d, output))
+	for (uint32_t set = d->ports; set; set &= set - 1) {
+		uint32_t output = (uint32_t)__builtin_ctz(set);
+
+		if (d->dev->waiting[output] && room_at(d, output))
 			free_outputs |= tt_bit(output);
+	}
 	for (unsigned round = 0; round < rounds && free_outputs; round++) {
 		uint32_t granted[TT_PORTS], inputs = 0;
 
@@ -327,7 +330,7 @@ unsigned tt_match(struct tt_driver *d, unsigned rounds)
 
 void tt_return_credits(struct tt_driver *d)
 {
-	for (uint32_t set = d->ports; set; set &= set - 1) {
+	for (uint32_t set = d->dev->links & d->ports; set; set &= set - 1) {
 		struct tt_port *port = &d->dev->ports[__builtin_ctz(set)], *other;
 
 		if (port->kind != TT_PORT_LINK || !port->owed || port->owed < port->window / 2 ||

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Accesses: every size and kind, at every border of every window and far
+ * outside, with the right hint, a wrong one and none, one by one and in groups.
+ * What must happen is computed here, from the windows alone.
+ */
+#include "vm/engine_test.h"
+
+static const struct tutti_vm_env *env_with_hint(unsigned window)
+{
+	static struct tutti_vm_hook hooks[TUTTI_VM_WINDOWS];
+	static struct tutti_vm_env envs[TUTTI_VM_WINDOWS];
+
+	hooks[window] = (struct tutti_vm_hook){.args = 2, .arg = {{.window = (uint8_t)window}}};
+	envs[window] = (struct tutti_vm_env){.hooks = &hooks[window], .n_hooks = 1};
+	return &envs[window];
+}
+
+/* --- what must happen ------------------------------------------------------------------ */
+
+struct access {
+	const char *op;
+	char form; /* 'l'oad, sign-extending 's', store of a 'r'egister or 'i'mmediate, 'a'tomic */
+	unsigned bytes;
+};
+
+static const struct access accesses[] = {
+	{"ldxb", 'l', 1},	 {"ldxh", 'l', 2},	   {"ldxw", 'l', 4},
+	{"ldxdw", 'l', 8},	 {"ldxsb", 's', 1},	   {"ldxsh", 's', 2},
+	{"ldxsw", 's', 4},	 {"stxb", 'r', 1},	   {"stxh", 'r', 2},
+	{"stxw", 'r', 4},	 {"stxdw", 'r', 8},	   {"stb", 'i', 1},
+	{"sth", 'i', 2},	 {"stw", 'i', 4},	   {"stdw", 'i', 8},
+	{"lock add", 'a', 8},	 {"lock add32", 'a', 4},   {"lock fetch or", 'a', 8},
+	{"lock xchg32", 'a', 4}, {"lock cmpxchg", 'a', 8}, {"lock fetch xor32", 'a', 4},
+};
+
+enum { N_ACCESSES = sizeof accesses / sizeof *accesses, IMMEDIATE = -1234567 };
+#define VALUE 0x8899aabbccddeeffu
+
+static bool writes(const struct access *a)
+{
+	return a->form == 'r' || a->form == 'i' || a->form == 'a';
+}
+
+/* The byte of the process that an address of the program means, or NULL; by long hand. */
+static uint8_t *byte_at(const struct engines *e, int engine, uint64_t address, bool write)
+{
+	const struct tutti_vm_context *context = e->engine[engine].context;
+
+	for (unsigned w = TUTTI_VM_STACK; w < TUTTI_VM_WINDOWS; w++) {
+		const struct tt_vm_win *win = &context->win[w];
+
+		if (address >= at_window(w, 0) && address - at_window(w, 0) < win->bytes &&
+		    (!write || win->write_limit[0]))
+			return win->base + (address - at_window(w, 0));
+	}
+	return NULL;
+}
+
+static bool inside(const struct engines *e, uint64_t address, unsigned bytes, bool write)
+{
+	for (unsigned i = 0; i < bytes; i++)
+		if (address + i < address || !byte_at(e, 0, address + i, write) ||
+		    (address + i) >> TUTTI_VM_WINDOW_SHIFT != address >> TUTTI_VM_WINDOW_SHIFT)
+			return false;
+	return true;
+}
+
+static uint64_t peek(const struct engines *e, uint64_t address, unsigned bytes)
+{
+	uint64_t value = 0;
+
+	for (unsigned i = 0; i < bytes; i++)
+		value |= (uint64_t)*byte_at(e, 0, address + i, false) << 8 * i;
+	return value;
+}
+
+static void poke(const struct engines *e, uint64_t address, unsigned bytes, uint64_t value)
+{
+	for (int engine = 0; engine < 2; engine++)
+		for (unsigned i = 0; i < bytes; i++)
+			*byte_at(e, engine, address + i, false) = (uint8_t)(value >> 8 * i);
+}
+
+/* r0 of the program below, and what must be in memory afterwards. */
+static uint64_t outcome(const struct access *a, uint64_t old, uint64_t *ret_memory)
+{
+	uint64_t mask = UINT64_MAX >> (64 - 8 * a->bytes), value = VALUE & mask;
+
+	*ret_memory = old;
+	switch (a->form) {
+	case 'l': return old;
+	case 's': return (uint64_t)((int64_t)(old << (64 - 8 * a->bytes)) >> (64 - 8 * a->bytes));
+	case 'r': *ret_memory = value; return VALUE;
+	case 'i': *ret_memory = (uint64_t)(int64_t)IMMEDIATE & mask; return VALUE;
+	default: break;
+	}
+	if (strstr(a->op, "add"))
+		*ret_memory = (old + value) & mask;
+	if (strstr(a->op, "or") && !strstr(a->op, "xor"))
+		*ret_memory = old | value;
+	if (strstr(a->op, "xor"))
+		*ret_memory = old ^ value;
+	if (strstr(a->op, "xchg") && !strstr(a->op, "cmp"))
+		*ret_memory = value;
+	/* The program compares with r0, which is VALUE: no exchange, unless it is that. */
+	if (strstr(a->op, "cmp"))
+		*ret_memory = old == value ? value : old;
+	return strstr(a->op, "lock add") ? VALUE : old;
+}
+
+static void text_of(const struct access *a, int off, char text[256])
+{
+	char operand[32];
+
+	snprintf(operand, sizeof operand, "[%%r1%+d]", off);
+	switch (a->form) {
+	case 'l':
+	case 's': sprintf(text, "%s %%r0, %s\nexit\n", a->op, operand); break;
+	case 'i':
+		sprintf(text, "mov %%r0, %%r2\n%s %s, %d\nexit\n", a->op, operand, IMMEDIATE);
+		break;
+	case 'r': sprintf(text, "mov %%r0, %%r2\n%s %s, %%r0\nexit\n", a->op, operand); break;
+	default:
+		sprintf(text, "mov %%r0, %%r2\n%s %s, %%r2\n%sexit\n", a->op, operand,
+			strstr(a->op, "cmp") ? "" : "mov %r0, %r2\n");
+		break;
+	}
+}
+
+static void check_one(struct engines *e, const struct access *a, uint64_t address, int off)
+{
+	const uint64_t args[] = {address - (uint64_t)(int64_t)off, VALUE};
+	bool good = inside(e, address, a->bytes, writes(a));
+	uint64_t old = good ? peek(e, address, a->bytes) : 0, memory, r0;
+
+	engines_run(e, args, 2, 10);
+	if (!good || (a->form == 'a' && address % a->bytes)) {
+		enum tutti_vm_fault_kind kind = good	    ? TUTTI_VM_FAULT_ALIGN
+						: writes(a) ? TUTTI_VM_FAULT_WRITE
+							    : TUTTI_VM_FAULT_READ;
+
+		if (e->err != -EFAULT || e->result.fault != kind || e->result.address != address ||
+		    e->result.bytes != a->bytes ||
+		    e->result.pc != (a->form == 'l' || a->form == 's' ? 0u : 1u))
+			fail_msg("%s at 0x%llx (%+d): %s at %u of %llu at 0x%llx", a->op,
+				 (unsigned long long)address, off,
+				 tutti_vm_fault_name(e->result.fault), e->result.pc,
+				 (unsigned long long)e->result.bytes,
+				 (unsigned long long)e->result.address);
+		return;
+	}
+	r0 = outcome(a, old, &memory);
+	if (e->err || e->result.r0 != r0 || peek(e, address, a->bytes) != memory)
+		fail_msg("%s at 0x%llx (%+d): %s, r0 0x%llx instead of 0x%llx, memory 0x%llx",
+			 a->op, (unsigned long long)address, off,
+			 tutti_vm_fault_name(e->result.fault), (unsigned long long)e->result.r0,
+			 (unsigned long long)r0, (unsigned long long)peek(e, address, a->bytes));
+	if (writes(a))
+		poke(e, address, a->bytes, old);
+}
+
+/* --- borders --------------------------------------------------------------------------- */
+
+/* Sizes of the caller's windows, by turns; read-only where the number is negative. */
+static const int sizes[][TUTTI_VM_WINDOWS] = {
+	{[TUTTI_VM_CTX] = 16, [TUTTI_VM_PACKET] = ROOM, [TUTTI_VM_MAPS] = 7, [TUTTI_VM_EXTRA] = 0},
+	{[TUTTI_VM_CTX] = -16, [TUTTI_VM_PACKET] = -1, [TUTTI_VM_MAPS] = 8, [TUTTI_VM_EXTRA] = 3},
+	{[TUTTI_VM_CTX] = 0, [TUTTI_VM_PACKET] = 2, [TUTTI_VM_MAPS] = -ROOM, [TUTTI_VM_EXTRA] = 1},
+};
+
+static void lay_out(struct engines *e, unsigned turn)
+{
+	for (unsigned w = TUTTI_VM_CTX; w < TUTTI_VM_WINDOWS; w++)
+		engines_window(e, w, (size_t)abs(sizes[turn][w]), sizes[turn][w] >= 0);
+}
+
+static void check_around(struct engines *e, const struct access *a, uint64_t at, int off)
+{
+	for (int i = -9; i <= 9; i++)
+		check_one(e, a, at + (uint64_t)(int64_t)i, off);
+}
+
+static void check_everywhere(struct engines *e, const struct access *a, int off)
+{
+	static const uint64_t far[] = {0,
+				       1ULL << 63,
+				       1ULL << 32,
+				       1ULL << 60,
+				       1ULL << 31,
+				       UINT32_MAX,
+				       (1ULL << 63) + (5ULL << 28),
+				       5ULL << 32,
+				       (5ULL << 28) + (1ULL << 32)};
+
+	for (size_t i = 0; i < sizeof far / sizeof *far; i++)
+		check_around(e, a, far[i], off);
+	for (unsigned turn = 0; turn < sizeof sizes / sizeof *sizes; turn++) {
+		lay_out(e, turn);
+		for (unsigned w = TUTTI_VM_STACK; w <= TUTTI_VM_WINDOWS; w++) {
+			check_around(e, a, at_window(w, 0), off);
+			if (w < TUTTI_VM_WINDOWS)
+				check_around(
+					e, a,
+					at_window(w, (int64_t)e->engine[0].context->win[w].bytes),
+					off);
+			/* A 32-bit sum of window and offset would take these for others. */
+			check_one(e, a, at_window(w, 0) + (1ULL << 32), off);
+			check_one(e, a, at_window(w, 0) - (1ULL << 32), off);
+		}
+	}
+}
+
+static void every_access(void **state)
+{
+	static const int16_t offs[] = {0, 8, INT16_MAX, INT16_MIN};
+
+	for (unsigned i = 0; i < N_ACCESSES; i++)
+		for (unsigned hint = 0; hint < TUTTI_VM_WINDOWS; hint++)
+			for (unsigned o = 0; o < (hint % TUTTI_VM_PACKET ? 1 : 4); o++) {
+				struct engines *e;
+				char text[256];
+
+				text_of(&accesses[i], offs[o], text);
+				e = engines_of(text, env_with_hint(hint));
+				check_everywhere(e, &accesses[i], offs[o]);
+				engines_free(e);
+			}
+}
+
+/* Data and read-only data of an object of its own, of an odd size. */
+static void data_windows(void **state)
+{
+	enum { DATA = 13, RODATA = 21 };
+
+	for (unsigned i = 0; i < N_ACCESSES; i++)
+		for (unsigned hint = 0; hint <= TUTTI_VM_RODATA; hint++) {
+			const struct access *a = &accesses[i];
+			struct tutti_vm_object *object;
+			struct engines *e;
+			char text[256];
+
+			text_of(a, 0, text);
+			object = assembled(text);
+			object->data = malloc(DATA);
+			object->rodata = malloc(RODATA);
+			for (unsigned k = 0; k < RODATA; k++)
+				object->rodata[k] = pattern(TUTTI_VM_RODATA, k);
+			memcpy(object->data, object->rodata, DATA);
+			object->data_bytes = DATA;
+			object->rodata_bytes = RODATA;
+			e = engines_of_object(object, env_with_hint(hint));
+			check_around(e, a, at_window(TUTTI_VM_DATA, 0), 0);
+			check_around(e, a, at_window(TUTTI_VM_DATA, DATA), 0);
+			check_around(e, a, at_window(TUTTI_VM_RODATA, 0), 0);
+			check_around(e, a, at_window(TUTTI_VM_RODATA, RODATA), 0);
+			engines_free(e);
+		}
+}
+
+/* --- groups ---------------------------------------------------------------------------- */
+
+static uint64_t seed = 1;
+
+static unsigned below(unsigned n)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (unsigned)(seed >> 33) % n;
+}
+
+struct member {
+	const struct access *access;
+	int off;
+};
+
+enum { MOST = 8 };
+
+/*
+ * Some accesses of r1 one after the other, each with an offset of its own: the
+ * fault must be at the first that leaves the window, with all before it done.
+ */
+static void check_group(const struct member *members, unsigned n, unsigned hint)
+{
+	char text[1024];
+	int length = sprintf(text, "mov %%r0, 0\n");
+	struct engines *e;
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct access *a = members[i].access;
+
+		length += sprintf(text + length,
+				  a->form == 'l' || a->form == 's' ? "%s %%r3, [%%r1%+d]\n"
+				  : a->form == 'i'		   ? "%s [%%r1%+d], -1234567\n"
+								   : "%s [%%r1%+d], %%r2\n",
+				  a->op, members[i].off);
+		if (a->form == 'l' || a->form == 's')
+			length += sprintf(text + length, "xor %%r0, %%r3\n");
+	}
+	sprintf(text + length, "exit\n");
+	e = engines_of(text, env_with_hint(hint));
+	engines_window(e, TUTTI_VM_PACKET, 160, true);
+	engines_window(e, TUTTI_VM_MAPS, 160, false);
+	for (int at = -80; at < 240; at++) {
+		unsigned window = at & 1 ? TUTTI_VM_PACKET : TUTTI_VM_MAPS;
+		const uint64_t args[] = {at_window(window, at), VALUE};
+		static struct room expected[TUTTI_VM_WINDOWS];
+		uint32_t pc = 1;
+		unsigned i;
+
+		engines_fill(e);
+		memcpy(expected, e->engine[0].room, sizeof expected);
+		for (i = 0; i < n; i++) {
+			const struct access *a = members[i].access;
+			uint64_t address = args[0] + (uint64_t)(int64_t)members[i].off, memory;
+			uint8_t *bytes = expected[window].bytes + at + members[i].off;
+
+			if (!inside(e, address, a->bytes, writes(a)))
+				break;
+			if (writes(a)) {
+				outcome(a, 0, &memory);
+				memcpy(bytes, &memory, a->bytes);
+			}
+			pc += writes(a) ? 1 : 2;
+		}
+		engines_run(e, args, 2, 10);
+		if (i < n ? e->err != -EFAULT || e->result.pc != pc : e->err)
+			fail_msg("%sat %d: %s at %u instead of %u", text, at,
+				 tutti_vm_fault_name(e->result.fault), e->result.pc, pc);
+		assert_memory_equal(e->engine[1].room, expected, sizeof expected);
+	}
+	engines_free(e);
+}
+
+static void groups(void **state)
+{
+	for (int round = 0; round < 150; round++) {
+		struct member members[MOST];
+		unsigned n = 2 + below(MOST - 2), kinds = round % 3 ? 15 : 7;
+		int spread = round % 4 ? 64 : 8, low = below(2) ? -(int)below(64) : 0;
+
+		for (unsigned i = 0; i < n; i++)
+			members[i] = (struct member){&accesses[below(kinds)],
+						     low + (int)below((unsigned)spread)};
+		check_group(members, n, round % 5 ? TUTTI_VM_PACKET : (unsigned)below(8));
+	}
+}
+
+/* A group's extent is not taken at its word: offsets at the borders of their field. */
+static void wide_groups(void **state)
+{
+	static const struct access *const load = &accesses[3], *const store = &accesses[10];
+	const struct member wide[] = {{load, INT16_MIN}, {load, 0}, {load, 8}, {store, 32760}};
+	const struct member near[] = {{load, -4000}, {load, 0}, {store, 80}, {load, 88}};
+
+	check_group(wide, 4, TUTTI_VM_PACKET);
+	check_group(near, 4, TUTTI_VM_PACKET);
+}
+
+/* What ends a group: the register changed, a call, a jump into the middle, another window. */
+static void ends_of_groups(void **state)
+{
+	static const char *const texts[] = {
+		/* base changed in the middle, by a load and by arithmetic */
+		"ldxw %r0, [%r1]\nldxw %r3, [%r1+4]\nldxw %r4, [%r1+8]\nadd %r1, 8\n"
+		"ldxw %r5, [%r1+8]\nadd %r0, %r3\nadd %r0, %r4\nadd %r0, %r5\nexit\n",
+		"ldxb %r0, [%r1]\nldxb %r3, [%r1+1]\nldxb %r4, [%r1+2]\nldxb %r1, [%r1+3]\n"
+		"add %r0, %r3\nadd %r0, %r4\nadd %r0, %r1\nexit\n",
+		/* a jump into it, past its check */
+		"jne %r2, 0, +2\nldxw %r0, [%r1]\nja +1\nmov %r0, 0\nldxw %r3, [%r1+4]\n"
+		"ldxw %r4, [%r1+8]\nldxw %r5, [%r1+12]\nadd %r0, %r3\nadd %r0, %r4\nadd %r0, %r5\nexit\n",
+		/* a loop around it, each time at another place */
+		"mov %r0, 0\nldxb %r3, [%r1]\nldxb %r4, [%r1+1]\nldxb %r5, [%r1+2]\nstb [%r1+3], 9\n"
+		"add %r0, %r3\nadd %r0, %r4\nadd %r0, %r5\nadd %r1, 5\nja -9\n",
+		/* atomics and stores of the frame pointer use what the pointer lies in */
+		"ldxw %r0, [%r1]\nldxw %r3, [%r1+4]\nldxw %r4, [%r1+8]\nstxdw [%r1], %r10\n"
+		"lock fetch add [%r1+8], %r2\nldxw %r5, [%r1+8]\nadd %r0, %r5\nldxw %r5, [%r1+12]\n"
+		"add %r0, %r5\nldxdw %r5, [%r1]\nadd %r0, %r5\nexit\n",
+		/* no registers are left for the pointer */
+		"mov %r6, 6\nmov %r7, 7\nmov %r8, 8\nmov %r9, 9\nldxw %r0, [%r1]\n"
+		"ldxw %r3, [%r1+4]\nldxw %r4, [%r1+8]\nldxw %r5, [%r1+12]\nadd %r0, %r3\n"
+		"add %r0, %r4\nadd %r0, %r5\nadd %r0, %r6\nadd %r0, %r7\nadd %r0, %r8\n"
+		"add %r0, %r9\nexit\n",
+		/* a comparison with r10 takes the scratch register too */
+		"mov %r6, 6\nmov %r7, 7\nmov %r8, 8\nmov %r9, 9\nldxw %r0, [%r1]\n"
+		"ldxw %r3, [%r1+4]\nldxw %r4, [%r1+8]\njeq %r2, %r10, +0\nldxw %r5, [%r1+12]\n"
+		"add %r0, %r3\nadd %r0, %r4\nadd %r0, %r5\nldxw %r5, [%r1+16]\nadd %r0, %r5\nexit\n",
+	};
+
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		for (unsigned hint = 0; hint < TUTTI_VM_WINDOWS; hint++) {
+			struct engines *e = engines_of(texts[i], env_with_hint(hint));
+
+			engines_window(e, TUTTI_VM_PACKET, 64, true);
+			engines_window(e, TUTTI_VM_MAPS, 40, true);
+			for (int at = -32; at < 80; at++)
+				for (int w = TUTTI_VM_CTX; w < TUTTI_VM_WINDOWS; w++) {
+					const uint64_t args[] = {at_window((unsigned)w, at),
+								 (uint64_t)at & 1};
+
+					engines_fill(e);
+					engines_run(e, args, 2, 1000);
+				}
+			engines_free(e);
+		}
+}
+
+/* --- sums as addresses, and changes between runs ---------------------------------------- */
+
+/* A copy, an addition and the access, checked as one: also where the sum wraps. */
+static void sums(void **state)
+{
+	static const char *const texts[] = {
+		"mov %r3, %r1\nadd %r3, %r2\nldxw %r3, [%r3+4]\nmov %r0, %r3\nexit\n",
+		"mov %r3, %r1\nadd %r3, 16777216\nldxb %r3, [%r3-4]\nmov %r0, %r3\nexit\n",
+		"mov %r3, %r1\nadd %r3, -16777217\nldxb %r3, [%r3-4]\nmov %r0, %r3\nexit\n",
+		"mov %r3, %r1\nadd %r3, 2147483647\nldxb %r3, [%r3+32767]\nmov %r0, %r3\nexit\n",
+		"mov %r3, %r1\nadd %r3, -2147483648\nldxb %r3, [%r3-32768]\nmov %r0, %r3\nexit\n",
+		"mov %r3, %r1\nadd %r3, %r2\nstxw [%r3+4], %r2\nmov %r0, 1\nexit\n",
+		"mov %r3, %r1\nadd %r3, %r2\nstxdw [%r3+4], %r3\nmov %r0, 1\nexit\n",
+		"mov %r3, %r1\nadd %r3, %r2\nstxdw [%r3+4], %r10\nmov %r0, 1\nexit\n",
+		"mov %r3, %r1\nadd %r3, %r2\nstdw [%r3-8], -3\nmov %r0, %r3\nexit\n",
+		"mov %r3, %r1\nadd %r3, %r2\nldxsh %r2, [%r3-32768]\nmov %r0, %r2\nexit\n",
+	};
+	static const uint64_t parts[] = {0, 8, 64, 1ULL << 63, UINT64_MAX, 1ULL << 32, 32768};
+
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		for (unsigned hint = 0; hint < TUTTI_VM_WINDOWS; hint++) {
+			struct engines *e = engines_of(texts[i], env_with_hint(hint));
+			static const int64_t adds[] = {0, -16777216, 16777217,
+						       -2147483647LL - 32767, 2147483648LL + 32768};
+
+			engines_window(e, TUTTI_VM_PACKET, 64, true);
+			for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+				for (size_t k = 0; k < sizeof adds / sizeof *adds; k++)
+					for (int at = -16; at < 80; at++) {
+						const uint64_t args[] = {
+							at_window(TUTTI_VM_PACKET, at + adds[k]) -
+								parts[p],
+							parts[p]};
+
+						engines_run(e, args, 2, 10);
+					}
+			engines_free(e);
+		}
+}
+
+/* A map or a packet that was taken away between two runs is gone, and so are addresses kept. */
+static void changed_windows(void **state)
+{
+	for (unsigned hint = 0; hint < TUTTI_VM_WINDOWS; hint++) {
+		struct engines *e = engines_of("ldxdw %r0, [%r1]\nldxdw %r3, [%r1+8]\n"
+					       "ldxdw %r4, [%r1+16]\nstxdw [%r1+8], %r2\nexit\n",
+					       env_with_hint(hint));
+		const uint64_t args[] = {at_window(TUTTI_VM_MAPS, 0), 42};
+
+		for (int round = 0; round < 2; round++) {
+			engines_window(e, TUTTI_VM_MAPS, ROOM, true);
+			assert_int_equal(engines_run(e, args, 2, 10), 0);
+			engines_window(e, TUTTI_VM_MAPS, 0, true);
+			assert_int_equal(engines_run(e, args, 2, 10), -EFAULT);
+			assert_int_equal(e->result.pc, 0);
+			engines_window(e, TUTTI_VM_MAPS, 16, true);
+			assert_int_equal(engines_run(e, args, 2, 10), -EFAULT);
+			assert_int_equal(e->result.pc, 2);
+			engines_window(e, TUTTI_VM_MAPS, 24, false);
+			assert_int_equal(engines_run(e, args, 2, 10), -EFAULT);
+			assert_int_equal(e->result.pc, 3);
+			assert_int_equal(e->result.fault, TUTTI_VM_FAULT_WRITE);
+		}
+		/* No memory at all. */
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(tutti_vm_set_window(e->engine[i].context, TUTTI_VM_MAPS,
+							     NULL, 0, true),
+					 0);
+		assert_int_equal(engines_run(e, args, 2, 10), -EFAULT);
+		engines_free(e);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_access),	   cmocka_unit_test(data_windows),
+		cmocka_unit_test(groups),	   cmocka_unit_test(wide_groups),
+		cmocka_unit_test(ends_of_groups),  cmocka_unit_test(sums),
+		cmocka_unit_test(changed_windows),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -95,7 +95,8 @@ enum tutti_vm_fault_kind {
 	TUTTI_VM_FAULT_ALIGN =
 		3, /* an atomic operation on an address that is no multiple of its size */
 	TUTTI_VM_FAULT_BUDGET = 4,   /* used up */
-	TUTTI_VM_FAULT_ARGUMENT = 5, /* memory given to a helper is outside every window */
+	TUTTI_VM_FAULT_ARGUMENT = 5, /* memory given to a helper is outside every window, or
+				        its map is not set, or its ctx another number */
 	TUTTI_VM_FAULT_HELPER = 6,   /* a helper ended the run */
 	TUTTI_VM_FAULT_DEPTH = 7,    /* too many calls inside each other */
 	TUTTI_VM_FAULT_INSN = 8,     /* no such instruction: never after verification */
@@ -139,9 +140,9 @@ enum tutti_vm_arg_kind {
 	TUTTI_VM_ARG_WRITE,    /* or writes */
 	TUTTI_VM_ARG_BYTES,    /* the size of the memory in the argument before; 0: ptr is NULL */
 	TUTTI_VM_ARG_MAP,      /* a map of the object, by its name */
-	TUTTI_VM_ARG_KEY,      /* memory of the map's key size, read */
-	TUTTI_VM_ARG_VALUE,    /* memory of the map's value size, read */
-	TUTTI_VM_ARG_CTX,      /* the hook's first argument, unchanged */
+	TUTTI_VM_ARG_KEY,      /* memory of the key size of the map before it, read */
+	TUTTI_VM_ARG_VALUE,    /* memory of its value size, read */
+	TUTTI_VM_ARG_CTX,      /* the hook's first argument, unchanged: else the run ends */
 };
 
 enum tutti_vm_ret_kind {
@@ -161,7 +162,7 @@ struct tutti_vm_helper {
 	uint32_t id;	  /* the immediate of its call instruction; unique */
 	uint8_t ret;	  /* enum tutti_vm_ret_kind */
 	uint8_t arg[5];	  /* enum tutti_vm_arg_kind */
-	uint32_t cost;	  /* in instructions, at least 1 */
+	uint32_t cost;	  /* in instructions, 1 to INT32_MAX */
 	tutti_vm_helper_fn fn;
 };
 

@@ -133,10 +133,10 @@ void *tutti_vm_pointer(const struct tutti_vm_context *context, uint64_t address,
 
 static bool argument_fault(struct tutti_vm_context *context, uint64_t address, uint64_t bytes)
 {
-	context->result.fault = TUTTI_VM_FAULT_ARGUMENT;
-	context->result.pc = context->pc;
-	context->result.address = address;
-	context->result.bytes = bytes;
+	context->result = (struct tutti_vm_result){.fault = TUTTI_VM_FAULT_ARGUMENT,
+						   .pc = context->pc,
+						   .address = address,
+						   .bytes = bytes};
 	return false;
 }
 
@@ -163,8 +163,7 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 		switch (helper->arg[i]) {
 		case TUTTI_VM_ARG_READ:
 		case TUTTI_VM_ARG_WRITE:
-			good = check_memory(context, &call, i,
-					    i < 4 ? context->regs[TT_R1 + i + 1] : 0,
+			good = check_memory(context, &call, i, context->regs[TT_R1 + i + 1],
 					    helper->arg[i] == TUTTI_VM_ARG_WRITE);
 			break;
 		case TUTTI_VM_ARG_MAP:
@@ -180,6 +179,11 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 		case TUTTI_VM_ARG_VALUE:
 			good = check_memory(context, &call, i, map ? map->value_bytes : 0, false);
 			break;
+		case TUTTI_VM_ARG_CTX:
+			/* What the verifier cannot tell: a number from memory may be any. */
+			if (call.arg[i] != context->first_arg)
+				return argument_fault(context, call.arg[i], 0);
+			break;
 		case TUTTI_VM_ARG_NONE:
 			call.arg[i] = 0; /* whatever the register happens to hold */
 			break;
@@ -190,9 +194,8 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 	}
 	err = helper->fn(&call);
 	if (err) {
-		context->result.fault = TUTTI_VM_FAULT_HELPER;
-		context->result.pc = context->pc;
-		context->result.helper_error = err;
+		context->result = (struct tutti_vm_result){
+			.fault = TUTTI_VM_FAULT_HELPER, .pc = context->pc, .helper_error = err};
 		return false;
 	}
 	context->regs[TT_R0] = call.ret;
@@ -234,7 +237,7 @@ static int run(struct tutti_vm_context *context, int entry_index, const uint64_t
 	for (unsigned i = 0; i < 5; i++)
 		context->regs[TT_R1 + i] = i < n_args ? args[i] : 0;
 	context->budget = budget;
-	context->result.fault = TUTTI_VM_FAULT_NONE;
+	context->first_arg = context->regs[TT_R1];
 	if (compiled && entry->code_off) {
 		tt_vm_enter_fn enter;
 		const void *address = at(program, image->enter_off);

@@ -133,6 +133,7 @@ struct tutti_vm_context {
 	struct tutti_vm_result result; /* but r0 and budget_left */
 
 	const struct tutti_vm_program *program;
+	uint64_t first_arg; /* of the run, what helpers get as TUTTI_VM_ARG_CTX */
 	void *user;
 	void **maps;
 	uint8_t *data;

@@ -167,6 +167,76 @@ static void promises(void **state)
 	tutti_vm_object_destroy(NULL);
 }
 
+/* Each kind of fault in words, with the source line where there is one. */
+static void fault_texts(void **state)
+{
+	struct tutti_vm_object *object = assembled("mov %r0, 1\nmov %r0, 2\nexit\n");
+	struct tutti_vm_result result = {
+		.pc = 1, .address = 0x50000010, .bytes = 8, .helper_error = -EIO};
+	static const char *const texts[] = {
+		[TUTTI_VM_FAULT_NONE] = "none",
+		[TUTTI_VM_FAULT_READ] =
+			"a.c:7: instruction 1: read of 8 bytes at 0x50000010, which is "
+			"not inside a window that allows it (compare with the window's "
+			"end before)",
+		[TUTTI_VM_FAULT_WRITE] =
+			"a.c:7: instruction 1: write of 8 bytes at 0x50000010, which "
+			"is not inside a window that allows it (compare with the "
+			"window's end before)",
+		[TUTTI_VM_FAULT_ALIGN] = "a.c:7: instruction 1: atomic operation on 8 bytes at "
+					 "0x50000010, no multiple of them (align it)",
+		[TUTTI_VM_FAULT_BUDGET] =
+			"a.c:7: instruction 1: the budget of instructions is used up "
+			"(loop less, or run with more)",
+		[TUTTI_VM_FAULT_ARGUMENT] =
+			"a.c:7: instruction 1: a helper's argument of 8 bytes at "
+			"0x50000010, which is not inside a window that allows it "
+			"(compare with the window's end before)",
+		[TUTTI_VM_FAULT_HELPER] =
+			"a.c:7: instruction 1: a helper ended the run: Input/output "
+			"error",
+		[TUTTI_VM_FAULT_DEPTH] =
+			"a.c:7: instruction 1: more than 8 functions inside each other "
+			"(inline some)",
+		[TUTTI_VM_FAULT_INSN] =
+			"a.c:7: instruction 1: no such instruction (verify the program)",
+	};
+	struct engines *e;
+	char text[256];
+
+	for (uint32_t i = 0; i < object->n_lines; i++) {
+		free(object->lines[i].file);
+		free(object->lines[i].text);
+	}
+	free(object->lines);
+	object->n_lines = 2;
+	object->lines = calloc(2, sizeof *object->lines);
+	object->lines[0] = (struct tt_vm_line){.insn = 1, .line = 7, .file = strdup("a.c")};
+	object->lines[1] = (struct tt_vm_line){.insn = 2, .line = 8};
+	e = engines_of_object(object, &env);
+	for (unsigned kind = 0; kind < sizeof texts / sizeof *texts; kind++) {
+		int length;
+
+		result.fault = (enum tutti_vm_fault_kind)kind;
+		length = tutti_vm_fault_text(e->program, &result, text, sizeof text);
+		assert_string_equal(text, texts[kind]);
+		assert_int_equal(length, strlen(text));
+		assert_string_not_equal(tutti_vm_fault_name(result.fault), "unknown");
+	}
+	result.fault = TUTTI_VM_FAULT_BUDGET;
+	result.pc = 0;
+	tutti_vm_fault_text(e->program, &result, text, sizeof text);
+	assert_memory_equal(text, "instruction 0: ", 15);
+	result.pc = 2;
+	assert_int_equal(tutti_vm_fault_text(e->program, &result, text, 8),
+			 (int)strlen(texts[TUTTI_VM_FAULT_BUDGET]) - (int)strlen("a.c:7: "));
+	assert_string_equal(text, "instruc");
+	assert_string_equal(
+		tutti_vm_fault_name((enum tutti_vm_fault_kind)(TUTTI_VM_FAULT_INSN + 1)),
+		"unknown");
+	engines_free(e);
+}
+
 /* --- programs beside each other ----------------------------------------------------------- */
 
 /* A second load leaves the first as it was; so does the end of either; objects are gone already. */
@@ -457,7 +527,7 @@ static void unknown_op(void **state)
 	assert_int_equal(result.fault, TUTTI_VM_FAULT_INSN);
 	assert_int_equal(result.pc, 1);
 	tutti_vm_fault_text(&program, &result, text, sizeof text);
-	assert_string_equal(text, "instruction");
+	assert_string_equal(text, "instruction 1: no such instruction (verify the program)");
 	tutti_vm_context_destroy(context);
 }
 
@@ -513,6 +583,7 @@ int main(void)
 		cmocka_unit_test(every_budget),
 		cmocka_unit_test(endless),
 		cmocka_unit_test(promises),
+		cmocka_unit_test(fault_texts),
 		cmocka_unit_test(second_load),
 		cmocka_unit_test(threads),
 		cmocka_unit_test(code_is_sealed),

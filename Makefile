@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # A short front of meson and ninja; the work is in meson.build and scripts/.
 
-.PHONY: build demo check check-all results fuzz install clean help
+.PHONY: build demo check check-all results fuzz install uninstall clean help
 .NOTPARALLEL:
 
 FUZZ_SECONDS ?= 3600
@@ -27,12 +27,15 @@ results: build  ## every benchmark; writes docs/results/ and README's table
 	@scripts/deps results
 	@scripts/results
 
-fuzz:        ## hostile peers for FUZZ_SECONDS (3600)
+fuzz:        ## hostile peers and inputs, each for FUZZ_SECONDS (3600)
 	@scripts/deps check
 	@TUTTI_FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/check --fuzz
 
 install: build  ## install below DESTDIR
 	@DESTDIR="$(DESTDIR)" meson install -C build --no-rebuild
+
+uninstall:   ## remove what 'make install' has installed below DESTDIR
+	@scripts/uninstall build "$(DESTDIR)"
 
 clean:       ## remove everything that was built
 	@rm -rf build build-asan build-tsan

@@ -162,18 +162,19 @@ struct tutti_vm_helper {
 	uint32_t id;	  /* the immediate of its call instruction; unique */
 	uint8_t ret;	  /* enum tutti_vm_ret_kind */
 	uint8_t arg[5];	  /* enum tutti_vm_arg_kind */
-	uint32_t cost;	  /* in instructions, 1 to INT32_MAX */
+	uint32_t cost;	  /* in instructions: 1 to INT32_MAX */
 	tutti_vm_helper_fn fn;
 };
 
 /* Something that a hook's program gets in a register, or finds in its ctx. */
 struct tutti_vm_value {
 	uint8_t window; /* where it points; 0: a number */
-	uint32_t bytes; /* that are always there; 0: unknown */
+	uint32_t bytes; /* that are always there, and then it points to the window's first;
+			    tutti_vm_run refuses others. 0: unknown */
 };
 
 struct tutti_vm_field {
-	uint32_t off;	/* in the ctx, of eight bytes */
+	uint32_t off;	/* in the ctx (of which bytes must be declared), of eight bytes */
 	uint8_t window; /* where it points */
 };
 

@@ -88,39 +88,41 @@ static const struct tt_bench_spec specs[] = {
 	  .help = "one message each way at a time; one-way latency",
 	  .metrics = latency_metrics, .less_is_better = true, .compared = true, .proved = true,
 	  .with_line = true, .count_side = TT_FROM_CLIENT, .count_key = "messages",
-	  .size_bytes = 64, .warmup = 2000, .pairs = 5, .procs = 1,
+	  .takes = TT_TAKES_USUAL, .size_bytes = 64, .warmup = 2000, .pairs = 5, .procs = 1,
 	  .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = "stream", .program = "tb-stream",
 	  .help = "large writes one way; bytes a second",
 	  .metrics = stream_metrics, .compared = true, .proved = true,
 	  .with_ring = true, .count_side = TT_FROM_SERVER, .count_key = "messages",
-	  .size_bytes = 65536, .pairs = 9, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
+	  .takes = TT_TAKES_USUAL, .size_bytes = 65536, .pairs = 9, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = "rate", .program = "tb-stream",
 	  .help = "small writes one way; messages a second",
 	  .metrics = rate_metrics, .compared = true, .proved = true,
 	  .count_side = TT_FROM_SERVER, .count_key = "messages",
-	  .size_bytes = 64, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
+	  .takes = TT_TAKES_USUAL, .size_bytes = 64, .pairs = 5, .procs = 1, .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = "connect", .program = "tb-connect",
 	  .help = "connect, a byte each way, close; connections a second",
 	  .metrics = connect_metrics, .compared = true,
 	  .count_side = TT_FROM_CLIENT, .count_key = "connections",
-	  .size_bytes = 1, .warmup = 200, .pairs = 5, .procs = 1,
+	  .takes = TT_TAKES_USUAL, .size_bytes = 1, .warmup = 200, .pairs = 5, .procs = 1,
 	  .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = "pairs", .program = "tb-pingpong",
 	  .help = "several ping-pongs at once on the same two cores; messages a second",
 	  .metrics = pairs_metrics, .compared = true, .proved = true,
 	  .count_side = TT_FROM_CLIENT, .count_key = "messages",
-	  .size_bytes = 64, .warmup = 200, .pairs = 5, .procs = 4,
+	  .takes = TT_TAKES_USUAL, .size_bytes = 64, .warmup = 200, .pairs = 5, .procs = 4,
 	  .seconds = 1, .quick_seconds = 0.3 },
 	{ .name = "idle", .program = "tb-idle",
 	  .help = "connections that have moved 1 MiB each way and now do nothing",
 	  .metrics = idle_metrics, .less_is_better = true, .proved = true,
 	  .count_side = TT_FROM_CLIENT, .count_key = "connections",
+	  .takes = TT_TAKES_USUAL | TT_TAKES_CONNECTIONS,
 	  .size_bytes = 16384, .pairs = 1, .procs = 1, .connections = 1000, .seconds = 10, .quick_seconds = 2 },
 	{ .name = "crowd", .program = "tb-crowd",
 	  .help = "10 busy connections, alone and among many idle ones; messages a second",
 	  .metrics = crowd_metrics, .compared = true, .proved = true,
 	  .count_side = TT_FROM_CLIENT, .count_key = "messages",
+	  .takes = TT_TAKES_USUAL | TT_TAKES_CONNECTIONS,
 	  .size_bytes = 64, .pairs = 3, .procs = 1, .connections = 10000, .seconds = 2, .quick_seconds = 0.5 },
 	{ .name = "line", .program = "tb-line",
 	  .help = "a cache line from core to core: the yardstick",
@@ -128,7 +130,7 @@ static const struct tt_bench_spec specs[] = {
 	{ .name = "ulc", .program = "tb-ulc",
 	  .help = "the raw network, and ucx_perftest where it is installed",
 	  .metrics = latency_metrics, .less_is_better = true, .compared = true,
-	  .size_bytes = 8, .pairs = 5, .seconds = 1, .quick_seconds = 0.2 },
+	  .takes = TT_TAKES_SIZE | TT_TAKES_SECONDS, .size_bytes = 8, .pairs = 5, .seconds = 1, .quick_seconds = 0.2 },
 	{ .name = NULL },
 };
 /* clang-format on */
@@ -164,16 +166,19 @@ static void print_usage(FILE *f)
 		fprintf(f, "  %-10s %s\n", s->name, s->help);
 	fputs("\n"
 	      "  --paths A,B,...   tcp, user, unix; the first is what the others are compared to\n"
-	      "                    (default tcp,user)\n"
-	      "  --size BYTES      of a message\n"
+	      "                    (default tcp,user); not of line and ulc\n"
+	      "  --size BYTES      of a message (connect: 1); not of line\n"
 	      "  --pairs N         how often the paths alternate (default 5; idle 1)\n"
-	      "  --seconds S       that one run measures\n"
+	      "  --seconds S       that one run measures; not of line\n"
 	      "  --spin USEC       how long the user path may spin before it sleeps, at most 1000000;\n"
-	      "                    0: not at all; auto (default): as long as it pays off\n"
-	      "  --procs N         pairs of programs that run at once (default 1; pairs 4)\n"
-	      "  --connections N   idle ones, of idle (default 1000) and crowd (default 10000)\n"
+	      "                    0: not at all; auto (default): as long as it pays off; not of\n"
+	      "                    line and ulc\n"
+	      "  --procs N         pairs of programs that run at once (default 1; pairs 4); not of\n"
+	      "                    line and ulc\n"
+	      "  --connections N   idle ones, of idle (default 1000) and crowd (default 10000) only\n"
 	      "  --quick           short runs, to see that it works\n"
-	      "  --json            one JSON object instead of the table\n",
+	      "  --json            one JSON object instead of the table\n"
+	      "  -h, --help        this\n",
 	      f);
 }
 
@@ -235,27 +240,57 @@ static const struct option options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-/* What an option takes, for whoever gave it something else. */
+/* What an option takes, for whoever gave it something else; and what takes it (0: all). */
 static const struct {
 	int opt;
 	const char *name, *allowed;
+	unsigned int bit;
 } values[] = {
-	{OPT_SIZE, "size", "bytes, 1 to 1073741824"},
-	{OPT_PATHS, "paths", "tcp, user, unix, each once, with commas between"},
-	{OPT_PAIRS, "pairs", "a count, 1 to 1000"},
-	{OPT_SPIN, "spin", TT_SPIN_ALLOWED},
-	{OPT_PROCS, "procs", "a count, 1 to 64"},
-	{OPT_CONNECTIONS, "connections", "a count, 1 to 1000000"},
-	{OPT_SECONDS, "seconds", TT_SECONDS_ALLOWED},
+	{OPT_SIZE, "size", "bytes, 1 to 1073741824", TT_TAKES_SIZE},
+	{OPT_PATHS, "paths", "tcp, user, unix, each once, with commas between", TT_TAKES_PATHS},
+	{OPT_PAIRS, "pairs", "a count, 1 to 1000", 0},
+	{OPT_SPIN, "spin", TT_SPIN_ALLOWED, TT_TAKES_SPIN},
+	{OPT_PROCS, "procs", "a count, 1 to 64", TT_TAKES_PROCS},
+	{OPT_CONNECTIONS, "connections", "a count, 1 to 1000000", TT_TAKES_CONNECTIONS},
+	{OPT_SECONDS, "seconds", TT_SECONDS_ALLOWED, TT_TAKES_SECONDS},
 };
+#define NVALUES (sizeof(values) / sizeof(values[0]))
 _Static_assert(TT_BENCH_MAX_PAIRS == 1000 && TT_BENCH_MAX_PROCS == 64, "as the table says");
 
 static int bad_value(int opt, const char *text)
 {
-	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+	for (size_t i = 0; i < NVALUES; i++)
 		if (values[i].opt == opt)
 			return tt_cli_bad_value("bench", values[i].name, text, values[i].allowed);
 	return TT_EXIT_MISUSE;
+}
+
+/* Of the options that were given, one that means nothing to this benchmark. */
+static int refuse_options(const struct tt_bench_spec *spec, unsigned int given)
+{
+	char text[256];
+
+	for (size_t i = 0; i < NVALUES; i++) {
+		int n;
+
+		if (!(values[i].bit & given & ~spec->takes))
+			continue;
+		n = snprintf(text, sizeof(text), "--%s means nothing to %s, only to",
+			     values[i].name, spec->name);
+		for (const struct tt_bench_spec *s = specs; s->name; s++)
+			if (s->takes & values[i].bit && n < (int)sizeof(text))
+				n += snprintf(text + n, sizeof(text) - (size_t)n, " %s", s->name);
+		return tt_cli_misuse("bench", text, NULL);
+	}
+	return 0;
+}
+
+static unsigned int bit_of(int opt)
+{
+	for (size_t i = 0; i < NVALUES; i++)
+		if (values[i].opt == opt)
+			return values[i].bit;
+	return 0;
 }
 
 static bool parse_option(struct tt_bench *b, int opt, const char *text)
@@ -309,8 +344,9 @@ static void fill_defaults(struct tt_bench *b)
 /* 0: go on; otherwise the exit status plus one, since --help is a good end. */
 static int parse(struct tt_bench *b, int argc, char **argv)
 {
+	unsigned int given = 0;
 	char size[24];
-	int opt;
+	int opt, status;
 
 	optind = 0; /* the command's own options were read with getopt already */
 	opterr = 0;
@@ -323,6 +359,7 @@ static int parse(struct tt_bench *b, int argc, char **argv)
 			return 1 + tt_cli_bad_option("bench", opt, argv);
 		if (!parse_option(b, opt, optarg))
 			return 1 + bad_value(opt, optarg);
+		given |= bit_of(opt);
 	}
 	if (optind >= argc)
 		return 1 + tt_cli_misuse("bench", "which benchmark?", NULL);
@@ -333,8 +370,9 @@ static int parse(struct tt_bench *b, int argc, char **argv)
 			break;
 	if (!b->spec->name)
 		return 1 + tt_cli_misuse("bench", "unknown benchmark", argv[optind]);
-	if (b->procs && !b->spec->procs)
-		return 1 + tt_cli_misuse("bench", "--procs means nothing to", b->spec->name);
+	status = refuse_options(b->spec, given);
+	if (status)
+		return 1 + status;
 	fill_defaults(b);
 	snprintf(size, sizeof(size), "%zu", b->size_bytes);
 	if (!strcmp(b->spec->name, "idle") && (1 << 20) % b->size_bytes)

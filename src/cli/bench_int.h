@@ -52,6 +52,19 @@ struct tt_bench_metric {
 	bool hidden; /* JSON only */
 };
 
+/* Options that not every benchmark takes. */
+enum {
+	TT_TAKES_SIZE = 1,
+	TT_TAKES_PATHS = 2,
+	TT_TAKES_SPIN = 4,
+	TT_TAKES_PROCS = 8,
+	TT_TAKES_CONNECTIONS = 16,
+	TT_TAKES_SECONDS = 32,
+	/* Of benchmarks that run programs over paths. */
+	TT_TAKES_USUAL =
+		TT_TAKES_SIZE | TT_TAKES_PATHS | TT_TAKES_SPIN | TT_TAKES_PROCS | TT_TAKES_SECONDS,
+};
+
 struct tt_bench_spec {
 	const char *name;
 	const char *program;
@@ -62,12 +75,13 @@ struct tt_bench_spec {
 	bool proved;   /* ring bytes must equal the payload */
 	bool with_line;
 	bool with_ring;
+	unsigned int takes;	       /* TT_TAKES_* */
 	enum tt_bench_side count_side; /* who knows how many messages there were, and as what */
 	const char *count_key;
 	size_t size_bytes; /* defaults from here on */
 	int warmup;
 	int pairs;
-	int procs;	 /* 0: no pairs of programs at all */
+	int procs;
 	int connections; /* 0: the program does not ask */
 	double seconds;
 	double quick_seconds;

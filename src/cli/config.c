@@ -15,7 +15,10 @@
 
 /* Of one file. Its lines about this program are kept apart: they win wherever they stand. */
 struct reading {
-	const char *program;
+	const char *program, *file;
+	FILE *from;
+	int line;
+	bool within; /* a line that is longer than what is read at a time */
 	struct tt_run_config all;
 	struct {
 		bool path, spin, stats, strict;
@@ -61,8 +64,11 @@ static int take(void *user, const char *section, const char *key, const char *va
 	}
 	if (!strcmp(key, "path")) {
 		ok = tt_arg_path(value);
-		if (ok && (mine || !r->mine.path))
+		if (ok && (mine || !r->mine.path)) {
 			strcpy(r->all.path, value);
+			snprintf(r->all.path_at, sizeof(r->all.path_at), "%.480s:%d", r->file,
+				 r->line);
+		}
 		r->mine.path |= mine;
 	} else if (!strcmp(key, "spin")) {
 		uint32_t usec;
@@ -84,6 +90,19 @@ static int take(void *user, const char *section, const char *key, const char *va
 	return ok ? 1 : wrong(r, "bad value:", value);
 }
 
+/* For inih: fgets(3), with the lines counted. */
+static char *next_line(char *text, int bytes, void *user)
+{
+	struct reading *r = user;
+
+	if (!fgets(text, bytes, r->from))
+		return NULL;
+	if (!r->within)
+		r->line++;
+	r->within = !strchr(text, '\n');
+	return text;
+}
+
 /* A file that is not there is no fault, unless it was asked for. */
 static bool read_file(const char *file, bool must, struct reading *r, char *ret_why, size_t bytes)
 {
@@ -93,11 +112,23 @@ static bool read_file(const char *file, bool must, struct reading *r, char *ret_
 		return true;
 	r->why[0] = '\0';
 	memset(&r->mine, 0, sizeof(r->mine));
-	line = ini_parse(file, take, r);
-	if (line < 0) {
-		snprintf(ret_why, bytes, "%s: cannot be read", file);
+	r->file = file;
+	r->line = 0;
+	r->within = false;
+	r->from = fopen(file, "re");
+	if (!r->from) {
+		snprintf(ret_why, bytes, "%s cannot be read: %s", file, strerror(errno));
 		return false;
 	}
+	errno = 0;
+	line = ini_parse_stream(next_line, r, take, r);
+	if (line < 0 || ferror(r->from)) {
+		snprintf(ret_why, bytes, "%s cannot be read: %s", file,
+			 errno ? strerror(errno) : "out of memory");
+		fclose(r->from);
+		return false;
+	}
+	fclose(r->from);
 	if (line > 0) {
 		snprintf(ret_why, bytes, "%s:%d: %s", file, line,
 			 r->why[0] ? r->why : "not KEY = VALUE");

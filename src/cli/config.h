@@ -9,6 +9,7 @@
 
 struct tt_run_config {
 	char path[16];	    /* "" when no file says anything */
+	char path_at[512];  /* "FILE:LINE" that says it */
 	uint32_t spin_usec; /* UINT32_MAX: adaptive */
 	bool stats, strict;
 };

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INDENT 2 /* of a table */
+
 static int usage(void)
 {
 	puts("usage: tutti doctor [--json] [PROGRAM]\n"
@@ -20,8 +22,9 @@ static int usage(void)
 	     "Says what works on this machine; or whether PROGRAM will be accelerated by\n"
 	     "'tutti run', and if not, why and what to do (it is not run); or the same of a\n"
 	     "process that runs, and what its connections do.\n\n"
-	     "  --pid PID   a process\n"
-	     "  --json      one JSON object\n\n"
+	     "  -p, --pid PID  a process\n"
+	     "  --json         one JSON object\n"
+	     "  -h, --help     this\n\n"
 	     "Exit status: 0 all is well, it will be (is) accelerated; 1 not, or it cannot be\n"
 	     "looked at; 2 misuse.");
 	return TT_EXIT_OK;
@@ -119,7 +122,8 @@ static void write_program(struct tt_json *j, const struct tt_program *p)
 	tt_json_bool(j, "accelerated", !p->why);
 	if (p->why) {
 		tt_json_str(j, "reason", p->why);
-		tt_json_str(j, "todo", p->todo);
+		if (p->todo)
+			tt_json_str(j, "todo", p->todo);
 	}
 	tt_json_close(j, '}');
 }
@@ -164,7 +168,7 @@ static int diagnose_program(const char *name, bool json)
 		printf("verdict   will be accelerated by: tutti run -- %s\n", p.path);
 	else
 		printf("verdict   runs over kernel TCP: %s\n", why);
-	if (p.why)
+	if (p.todo)
 		printf("to do     %s\n", p.todo);
 	return status;
 }
@@ -173,7 +177,7 @@ static int diagnose_program(const char *name, bool json)
 
 static void print_line(void *arg, const char *line)
 {
-	printf("  %s\n", line);
+	printf("%*s%s\n", INDENT, "", line);
 }
 
 static void print_connections(const struct tt_snapshot *s)
@@ -181,7 +185,12 @@ static void print_connections(const struct tt_snapshot *s)
 	static const enum tt_column columns[] = {TT_COL_PEER,	TT_COL_PEER_PID, TT_COL_LOCAL,
 						 TT_COL_REMOTE, TT_COL_PATH,	 TT_COL_REASON,
 						 TT_COL_END};
-	struct tt_table t = {columns, s, NULL, 20};
+	static const enum tt_column important[] = {TT_COL_PEER,	  TT_COL_PATH,	TT_COL_REASON,
+						   TT_COL_REMOTE, TT_COL_LOCAL, TT_COL_PEER_PID,
+						   TT_COL_END};
+	size_t width = tt_table_width();
+	struct tt_table t = {columns, important, width > INDENT ? width - INDENT : width,
+			     s,	      NULL,	 20};
 	char text[TT_LINE_BYTES];
 
 	tt_format_counts(s, text, sizeof(text));
@@ -218,6 +227,8 @@ static void write_connections(struct tt_json *j, const struct tt_snapshot *s)
 
 static void tell_daemon(struct tt_findings *all, int err)
 {
+	const char *todo, *why = err < 0 ? tt_cli_why(err, &todo) : NULL;
+
 	if (err == 0)
 		tt_findings_add(all, "daemon", "daemon", TT_GOOD, "runs");
 	else if (tt_cli_is_absent(err))
@@ -225,8 +236,7 @@ static void tell_daemon(struct tt_findings *all, int err)
 				"does not run: new connections stay on kernel TCP; start it: tutti "
 				"up");
 	else
-		tt_findings_add(all, "daemon", "daemon", TT_WARN,
-				"cannot be asked: %s: try tutti down, tutti up", strerror(-err));
+		tt_findings_add(all, "daemon", "daemon", TT_WARN, "%.300s: %s", why, todo);
 }
 
 /* Of each connection, the process's end first. */
@@ -251,9 +261,11 @@ static int diagnose_process(long pid, bool json)
 	int err = tt_doctor_process(&all, (pid_t)pid, &p), status;
 
 	snprintf(name, sizeof(name), "process %ld", pid);
-	if (err < 0)
-		return tt_cli_fail(name, err == -ESRCH ? "there is none" : strerror(-err),
-				   err == -ESRCH ? "see: ps -e" : "ask as its user");
+	if (err < 0) {
+		const char *todo, *reason = tt_doctor_process_why((pid_t)pid, err, &todo);
+
+		return tt_cli_fail(name, reason, todo);
+	}
 	err = tt_snapshot_take(&filter, &s);
 	put_first(&s, pid);
 	tell_daemon(&all, err);

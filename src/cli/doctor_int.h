@@ -42,6 +42,8 @@ void tt_doctor_file(struct tt_findings *all, const struct tt_program *p);
 void tt_doctor_environment(struct tt_findings *all, const char *program);
 /* Of a running process; 0, or a negative errno when it cannot be looked at. */
 int tt_doctor_process(struct tt_findings *all, pid_t pid, struct tt_program *ret_program);
+/* Why it could not, and what to do about it (NULL: nothing). Valid until the next call. */
+const char *tt_doctor_process_why(pid_t pid, int err, const char **ret_todo);
 
 /* What kind of file it is: "dynamic", "static", ... */
 const char *tt_doctor_linking(const struct tt_program *p);

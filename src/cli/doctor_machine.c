@@ -219,26 +219,30 @@ static void check_dir(struct tt_finding *f)
 	char dir[PATH_MAX];
 	int err = tt_cli_dir(dir, sizeof(dir), true);
 
-	if (err == -EPERM)
-		tt_finding_set(f, TT_FAIL,
-			       "others may write there, or it is not yours: set TUTTI_DIR");
-	else if (err < 0)
-		tt_finding_set(f, TT_FAIL, "cannot be made: %s: set TUTTI_DIR", strerror(-err));
-	else
+	const char *todo, *why;
+
+	/* The daemon makes its socket and lock there. */
+	if (err == 0 && access(dir, W_OK | X_OK) < 0)
+		err = -errno;
+	if (err < 0) {
+		why = tt_cli_dir_why(err, &todo);
+		tt_finding_set(f, TT_FAIL, "%.300s: %s", why, todo);
+	} else {
 		tt_finding_set(f, TT_GOOD, "%.300s", dir);
+	}
 }
 
 static void check_daemon(struct tt_finding *f)
 {
 	int ctl = tt_ctl_connect();
+	const char *todo, *why = ctl < 0 ? tt_cli_why(ctl, &todo) : NULL;
 
 	if (ctl >= 0)
 		tt_finding_set(f, TT_GOOD, "runs");
 	else if (ctl == -ENOENT || ctl == -ECONNREFUSED)
 		tt_finding_set(f, TT_GOOD, "does not run; 'tutti run' will start it");
 	else
-		tt_finding_set(f, TT_FAIL, "cannot be reached: %s: try tutti down, tutti up",
-			       strerror(-ctl));
+		tt_finding_set(f, TT_FAIL, "%.300s: %s", why, todo);
 	if (ctl >= 0)
 		close(ctl);
 }
@@ -246,11 +250,11 @@ static void check_daemon(struct tt_finding *f)
 static void check_library(struct tt_finding *f)
 {
 	char path[PATH_MAX];
+	int err = tt_cli_preload_path(path, sizeof(path));
+	const char *todo, *why = err < 0 ? tt_cli_preload_why(err, &todo) : NULL;
 
-	if (tt_cli_preload_path(path, sizeof(path)) < 0)
-		tt_finding_set(
-			f, TT_FAIL,
-			"libtutti-preload.so is not beside the command nor in ../lib: build it");
+	if (why)
+		tt_finding_set(f, TT_FAIL, "%.300s: %s", why, todo);
 	else if (strpbrk(path, ": "))
 		tt_finding_set(f, TT_FAIL,
 			       "its path has a space or colon in it: install Tutti elsewhere");

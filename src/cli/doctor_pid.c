@@ -270,6 +270,55 @@ static void tell_descriptors(struct tt_findings *all, pid_t pid)
 				"has %lu: what goes by it passes Tutti by", d.rings);
 }
 
+const char *tt_doctor_process_why(pid_t pid, int err, const char **ret_todo)
+{
+	static char text[128], todo[64];
+	long uid = status_number(pid, "Uid");
+
+	*ret_todo = todo;
+	if (err == -ESRCH) {
+		snprintf(todo, sizeof(todo), "see: ps -e");
+		return "there is none";
+	}
+	if (err == -ENOENT) {
+		*ret_todo = NULL;
+		return "it is a part of the kernel, or has just ended: it has no program";
+	}
+	snprintf(text, sizeof(text), "its program cannot be looked at: %s", strerror(-err));
+	if (err != -EACCES && err != -EPERM)
+		*ret_todo = NULL;
+	else if (uid >= 0 && uid != (long)geteuid())
+		snprintf(todo, sizeof(todo), "ask as its user, %ld, or as root", uid);
+	else
+		snprintf(todo, sizeof(todo), "ask as root with CAP_SYS_PTRACE: it is protected");
+	return text;
+}
+
+/*
+ * The name that it was started by, which may be a link to the file: that is what
+ * the process is called, if there is such a name beside the file. Else the file.
+ */
+static void find_name(pid_t pid, const char *exe, char *ret_path)
+{
+	char name[32] = "", path[PATH_MAX + sizeof(name)], link[64];
+	const char *slash = strrchr(exe, '/');
+	FILE *f = open_proc(pid, "comm");
+	struct stat theirs, named;
+
+	snprintf(ret_path, PATH_MAX, "%s", exe);
+	if (f && fgets(name, sizeof(name), f))
+		name[strcspn(name, "\n")] = '\0';
+	if (f)
+		fclose(f);
+	if (!slash || !*name || strchr(name, '/'))
+		return;
+	snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
+	snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - exe), exe, name);
+	if (strlen(path) < PATH_MAX && stat(link, &theirs) == 0 && stat(path, &named) == 0 &&
+	    theirs.st_ino == named.st_ino && theirs.st_dev == named.st_dev)
+		strcpy(ret_path, path);
+}
+
 int tt_doctor_process(struct tt_findings *all, pid_t pid, struct tt_program *ret_program)
 {
 	char path[64], exe[PATH_MAX];
@@ -287,7 +336,7 @@ int tt_doctor_process(struct tt_findings *all, pid_t pid, struct tt_program *ret
 	err = tt_program_examine(path, ret_program);
 	if (err < 0)
 		return err;
-	snprintf(ret_program->path, sizeof(ret_program->path), "%s", exe);
+	find_name(pid, exe, ret_program->path);
 	snprintf(ret_program->binary, sizeof(ret_program->binary), "%s", exe);
 	tt_doctor_file(all, ret_program);
 	tell_library(all, pid, ret_program);

@@ -65,8 +65,7 @@ static void tell_rights(struct tt_findings *all, const struct tt_program *p)
 {
 	if (p->is_setid || p->has_caps)
 		tt_findings_add(all, "rights", "rights", TT_FAIL,
-				"%s: its loader ignores LD_PRELOAD; run it under Tutti as the user "
-				"whose rights it takes",
+				"%s: its loader ignores LD_PRELOAD",
 				p->is_setid ? "set-id" : "file capabilities");
 	else
 		tt_findings_add(all, "rights", "rights", TT_GOOD,
@@ -105,7 +104,7 @@ static void tell_configuration(struct tt_findings *all, const char *program)
 				"%.300s: see tutti.conf(5)", why);
 	else if (!strcmp(c.path, "tcp") && !(path && *path))
 		tt_findings_add(all, "configuration", "configuration", TT_FAIL,
-				"a configuration file says path = tcp: see tutti.conf(5)");
+				"%.300s: path = tcp: see tutti.conf(5)", c.path_at);
 	else
 		tt_findings_add(all, "configuration", "configuration", TT_GOOD,
 				"nothing in the way%s", c.strict ? "; strict" : "");
@@ -127,7 +126,7 @@ void tt_doctor_environment(struct tt_findings *all, const char *program)
 	else if (spin && *spin && !tt_arg_spin(spin, &usec))
 		tt_findings_add(all, "environment", "environment", TT_FAIL,
 				"TUTTI_SPIN_USEC takes " TT_SPIN_ALLOWED);
-	else if (uring && *uring)
+	else if (uring && *uring && strcmp(uring, "0") != 0)
 		tt_findings_add(all, "environment", "environment", TT_WARN,
 				"TUTTI_IO_URING is set: what goes by io_uring passes Tutti by");
 	else if (preload && *preload)

@@ -220,7 +220,6 @@ static void judge_elf(int fd, const unsigned char *ident, struct tt_program *p)
 	loader = loader ? loader + 1 : p->loader;
 	if (p->is_go) {
 		p->why = "a Go program, which enters the kernel without libc";
-		p->todo = "no other path serves it in this version";
 	} else if (!p->is_dynamic) {
 		p->why = p->is_pie ? "statically linked (static-pie)" : "statically linked";
 		p->todo = "use a dynamically linked build of it";
@@ -251,12 +250,14 @@ static void judge_rights(int fd, const struct stat *st, struct tt_program *p)
 		      ((st->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
 		       st->st_gid != getgid());
 	p->has_caps = fgetxattr(fd, "security.capability", NULL, 0) > 0 && getuid() != 0;
-	if (p->is_setid)
+	if (p->is_setid) {
 		p->why = "runs with another user's or group's rights (set-id)";
-	else if (p->has_caps)
-		p->why = "has file capabilities";
-	if (p->is_setid || p->has_caps)
 		p->todo = "run it under Tutti as the user whose rights it takes";
+	} else if (p->has_caps) {
+		p->why = "has file capabilities";
+		p->todo = "run a copy without them, its rights given as ambient capabilities: "
+			  "setpriv --inh-caps +NAME --ambient-caps +NAME tutti run -- COPY";
+	}
 }
 
 /* ---- scripts ---- */

@@ -15,7 +15,7 @@ struct tt_program {
 	int bits;	       /* 32, 64; 0 no ELF file */
 	char glibc[16];	       /* the newest version that it asks for; empty: none */
 	bool is_dynamic, is_pie, is_musl, uses_io_uring, is_go, is_setid, has_caps, is_unreadable;
-	/* NULL when it can be accelerated; else why not, and what to do about it. */
+	/* NULL when it can be accelerated; else why not, and what to do (NULL: nothing helps). */
 	const char *why, *todo;
 };
 

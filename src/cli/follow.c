@@ -5,7 +5,7 @@
  * twice between two looks the last counts.
  *
  * An end that is listed no more has been closed, unless another daemon lists:
- * a side may not have spoken to that one yet. Then its process decides.
+ * it may not have found the side (see daemon/adopt.c). Then its process decides.
  */
 #include "follow_int.h"
 
@@ -83,12 +83,12 @@ static void tell_closed(const struct tt_end *e, tt_event_fn fn, void *arg)
 	char text[DETAIL_BYTES];
 
 	snprintf(text, sizeof(text),
-		 "last seen: ring %llu sent, %llu received; TCP %llu sent, %llu received; "
+		 "%s: ring %llu sent, %llu received; TCP %llu sent, %llu received; "
 		 "%llu spins, %llu sleeps, %llu wakes",
-		 (unsigned long long)e->ring_tx_bytes, (unsigned long long)e->ring_rx_bytes,
-		 (unsigned long long)e->shadow_tx_bytes, (unsigned long long)e->shadow_rx_bytes,
-		 (unsigned long long)e->spins, (unsigned long long)e->sleeps,
-		 (unsigned long long)e->wakes);
+		 e->is_final ? "in all" : "last seen", (unsigned long long)e->ring_tx_bytes,
+		 (unsigned long long)e->ring_rx_bytes, (unsigned long long)e->shadow_tx_bytes,
+		 (unsigned long long)e->shadow_rx_bytes, (unsigned long long)e->spins,
+		 (unsigned long long)e->sleeps, (unsigned long long)e->wakes);
 	fn(arg, e, "closed", text);
 }
 
@@ -223,6 +223,7 @@ struct follower {
 	size_t n, room;
 	struct tt_snapshot rated; /* when rates were printed last */
 	long long daemon_pid;
+	uint64_t ended; /* what has ended up to there has been told */
 	bool is_lost;
 };
 
@@ -276,6 +277,24 @@ static void drop_unseen(struct follower *f)
 	}
 }
 
+/* Its last counts; that it has ended is told when it is listed no more. */
+static void take_ended(struct follower *f, const struct tt_snapshot *s)
+{
+	json_t *o;
+	size_t i;
+
+	json_array_foreach(json_object_get(s->root, "ended"), i, o)
+	{
+		const char *id = json_string_value(json_object_get(o, "id"));
+		struct tt_end like = {.id = id, .local = "", .remote = ""};
+		struct watched *w = id ? find(f, &like, false) : NULL;
+
+		if (w)
+			tt_end_finish(&w->e, o);
+	}
+	f->ended = (uint64_t)json_integer_value(json_object_get(s->root, "ended_until"));
+}
+
 static int update(struct follower *f, const struct tt_snapshot *s)
 {
 	for (size_t i = 0; i < f->n; i++)
@@ -284,7 +303,9 @@ static int update(struct follower *f, const struct tt_snapshot *s)
 		const struct tt_end *e = &s->ends[i];
 		struct watched *w = find(f, e, false);
 
-		if (w) {
+		if (w && w->e.is_final) {
+			w->seen = true; /* just so; what is listed is older */
+		} else if (w) {
 			tt_follow_diff(&w->e, e, print_event, (void *)(uintptr_t)f->o);
 			json_incref(e->json);
 			json_decref(w->e.json);
@@ -295,6 +316,7 @@ static int update(struct follower *f, const struct tt_snapshot *s)
 			return -ENOMEM;
 		}
 	}
+	take_ended(f, s);
 	drop_unseen(f);
 	return 0;
 }
@@ -307,6 +329,7 @@ static void on_daemon(struct follower *f, const struct tt_snapshot *s)
 		if (!f->is_lost)
 			print_news(f->o, "lost", "it has ended; live connections go on");
 		f->is_lost = true;
+		f->ended = 1; /* the next one counts anew */
 	} else if (pid != f->daemon_pid) {
 		print_news(f->o, "found", "another one has taken over");
 		f->daemon_pid = pid;
@@ -352,11 +375,15 @@ static void nap(double seconds)
 static int begin(struct follower *f)
 {
 	struct tt_snapshot s;
-	int err = tt_snapshot_take(&f->o->filter, &s), found;
+	struct tt_filter filter = f->o->filter;
+	int err, found;
 
+	filter.ended = TT_ENDED_FROM_NOW;
+	err = tt_snapshot_take(&filter, &s);
 	if (err < 0)
 		return err;
 	f->daemon_pid = json_integer_value(json_object_get(s.root, "daemon_pid"));
+	f->ended = (uint64_t)json_integer_value(json_object_get(s.root, "ended_until"));
 	if (s.npairs > MAX_FOLLOWED)
 		err = -E2BIG;
 	for (size_t i = 0; err == 0 && i < s.npairs; i++) {
@@ -394,6 +421,7 @@ static int go_on(struct follower *f)
 		struct tt_snapshot s = {0};
 
 		nap(step);
+		filter.ended = f->ended;
 		if (tt_snapshot_take(&filter, &s) < 0) {
 			on_daemon(f, NULL);
 			for (size_t i = 0; i < f->n; i++)

@@ -38,8 +38,10 @@ int tt_cli_preload_path(char *ret_path, size_t bytes)
 	ssize_t n;
 
 	if (given && *given) {
-		if (!realpath(given, real) || strlen(real) >= bytes)
-			return -ENOENT;
+		if (!realpath(given, real) || access(real, R_OK) < 0)
+			return -errno;
+		if (strlen(real) >= bytes)
+			return -ENAMETOOLONG;
 		strcpy(ret_path, real);
 		return 0;
 	}
@@ -56,4 +58,18 @@ int tt_cli_preload_path(char *ret_path, size_t bytes)
 		}
 	}
 	return -ENOENT;
+}
+
+const char *tt_cli_preload_why(int err, const char **ret_todo)
+{
+	static char text[PATH_MAX + 64];
+	const char *given = getenv("TUTTI_PRELOAD");
+
+	if (!given || !*given) {
+		*ret_todo = "build it, or set TUTTI_PRELOAD";
+		return LIBRARY " is not beside the command nor in ../lib";
+	}
+	snprintf(text, sizeof(text), "TUTTI_PRELOAD names %s: %s", given, strerror(-err));
+	*ret_todo = "unset it";
+	return text;
 }

@@ -46,7 +46,8 @@ static int usage(void)
 	     "  --strict               a seccomp filter refuses io_uring also to those who enter\n"
 	     "                         the kernel by themselves; set-user-id programs that\n"
 	     "                         PROGRAM starts lose their privilege by it\n"
-	     "  --stats                print counters on standard error at the end\n\n"
+	     "  --stats                print counters on standard error at the end\n"
+	     "  -h, --help             this\n\n"
 	     "Defaults come from tutti.conf(5), then from TUTTI_PATH and TUTTI_SPIN_USEC.");
 	return TT_EXIT_OK;
 }
@@ -249,9 +250,11 @@ static int join(const struct options *o, int *ret_side, int *ret_ctl)
 	return 0;
 }
 
+/* todo NULL: nothing helps. */
 static void explain(const struct options *o, const char *why, const char *todo)
 {
-	fprintf(stderr, "tutti: %s runs over kernel TCP: %s (%s)\n", o->program[0], why, todo);
+	fprintf(stderr, "tutti: %s runs over kernel TCP: %s%s%s%s\n", o->program[0], why,
+		todo ? " (" : "", todo ? todo : "", todo ? ")" : "");
 }
 
 /* Makes the program Tutti's. False, and a line on standard error: it stays as it is. */
@@ -260,9 +263,12 @@ static bool accelerate(const struct options *o)
 	char library[PATH_MAX], dir[PATH_MAX];
 	int side, ctl, err;
 
-	if (tt_cli_preload_path(library, sizeof(library)) < 0) {
-		explain(o, "libtutti-preload.so is not beside the command nor in ../lib",
-			"build it, or set TUTTI_PRELOAD");
+	const char *why, *todo;
+
+	err = tt_cli_preload_path(library, sizeof(library));
+	if (err < 0) {
+		why = tt_cli_preload_why(err, &todo);
+		explain(o, why, todo);
 		return false;
 	}
 	if (strpbrk(library, ": ")) {
@@ -272,8 +278,7 @@ static bool accelerate(const struct options *o)
 	}
 	err = join(o, &side, &ctl);
 	if (err < 0) {
-		const char *todo, *why = tt_cli_why(err, &todo);
-
+		why = tt_cli_why(err, &todo);
 		explain(o, why, todo);
 		return false;
 	}

@@ -56,7 +56,14 @@ static void read_end(json_t *o, struct tt_end *e)
 		.has_credit = json_object_get(o, "credit_bytes") != NULL,
 		.credit_bytes = count_of(o, "credit_bytes"),
 		.age_s = json_number_value(json_object_get(o, "age_s")),
+		.is_final = json_is_true(json_object_get(o, "final")),
 	};
+}
+
+void tt_end_finish(struct tt_end *e, json_t *counts)
+{
+	json_object_update(e->json, counts);
+	read_end(e->json, e);
 }
 
 /* ---- order ---- */
@@ -202,7 +209,7 @@ int tt_snapshot_parse(const char *text, struct tt_snapshot *ret)
 int tt_snapshot_take(const struct tt_filter *f, struct tt_snapshot *ret)
 {
 	char *text;
-	int err = tt_cli_report(TT_CTL_SS, (uint64_t)f->port, &text);
+	int err = tt_cli_report(TT_CTL_SS, (uint64_t)f->port, f->ended, &text);
 
 	if (err < 0)
 		return err;

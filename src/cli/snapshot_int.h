@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define TT_ENDED_FROM_NOW UINT64_MAX
+
 /* Texts belong to the snapshot. */
 struct tt_end {
 	json_t *json;
@@ -25,6 +27,7 @@ struct tt_end {
 	bool has_credit;
 	uint64_t credit_bytes;
 	double age_s;
+	bool is_final; /* counts of when it had ended */
 };
 
 /* a is the end that connected, as far as port numbers tell; b is -1 when it is not listed. */
@@ -46,6 +49,8 @@ struct tt_snapshot {
 struct tt_filter {
 	long pid, port;
 	const char *program, *path, *reason;
+	/* "ended_until" of a report: also what ended since; TT_ENDED_FROM_NOW: that number; 0: not */
+	uint64_t ended;
 };
 
 /* Per second, between two snapshots. tx and rx are what end a sent and received. */
@@ -65,6 +70,8 @@ void tt_snapshot_fini(struct tt_snapshot *s); /* of zeros allowed */
 /* Leaves the connections of which one end matches. */
 void tt_snapshot_filter(struct tt_snapshot *s, const struct tt_filter *f);
 const struct tt_end *tt_snapshot_end(const struct tt_snapshot *s, const char *id);
+/* It has ended, with these counts, an element of the report's list "ended". */
+void tt_end_finish(struct tt_end *e, json_t *counts);
 struct tt_counts tt_snapshot_counts(const struct tt_snapshot *s);
 
 static inline const struct tt_end *tt_end_a(const struct tt_snapshot *s, const struct tt_pair *p)
@@ -103,7 +110,8 @@ enum { TT_OPT_PID = 512, TT_OPT_PORT, TT_OPT_PROGRAM, TT_OPT_PATH, TT_OPT_REASON
 	}
 #define TT_FILTER_USAGE                                                                            \
 	"  --pid PID, --port PORT, --program NAME, --path user|tcp, --reason REASON\n"             \
-	"                   only connections of which one end is this\n"
+	"                       only connections of which one end is this\n"                       \
+	"  -h, --help           this\n"
 int tt_filter_option(const char *command, int opt, const char *value, struct tt_filter *f);
 
 #endif

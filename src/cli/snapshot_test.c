@@ -208,14 +208,29 @@ static void test_table(void **state)
 						 TT_COL_PATH,	 TT_COL_REASON,	 TT_COL_QUEUED,
 						 TT_COL_CREDITS, TT_COL_RING_TX, TT_COL_END};
 	struct tt_snapshot s = parse(LIST(SERVER "," CLIENT("12345", "0") "," ALONE));
-	struct tt_table t = {columns, &s, NULL, 9};
+	static const enum tt_column important[] = {TT_COL_PATH,	   TT_COL_RING_TX, TT_COL_REASON,
+						   TT_COL_PROGRAM, TT_COL_PEER,	   TT_COL_PID,
+						   TT_COL_QUEUED,  TT_COL_CREDITS, TT_COL_END};
+	struct tt_table t = {columns, important, 0, &s, NULL, 9};
 	char text[1024] = "";
 
-	tt_table_print(&t, join, text);
+	assert_int_equal(tt_table_print(&t, join, text), 0);
 	assert_string_equal(
 		text, "PROGRAM  PID  PEER    PATH  REASON          QUEUED  CREDITS  RING TX\n"
 		      "client    10  server  user  -                  9/7    -/100    12345\n"
 		      "client    10  -       tcp   peer-not-tutti     0/0      -/-        0\n");
+	/* PATH, RING TX and REASON take 29; PROGRAM does not fit, nor PEER, but PID. */
+	t.width = 34;
+	*text = '\0';
+	assert_int_equal(tt_table_print(&t, join, text), 4);
+	assert_string_equal(text, "PID  PATH  REASON          RING TX\n"
+				  " 10  user  -                 12345\n"
+				  " 10  tcp   peer-not-tutti        0\n");
+	t.width = 1; /* the most important at least */
+	*text = '\0';
+	assert_int_equal(tt_table_print(&t, join, text), 7);
+	assert_string_equal(text, "PATH\nuser\ntcp\n");
+	t.width = 0;
 	t.max_rows = 1;
 	*text = '\0';
 	tt_table_print(&t, join, text);
@@ -242,7 +257,7 @@ static void test_totals(void **state)
 			    "\"sleeps\":2,\"wakes\":3}",
 			    0, NULL);
 	tt_format_sums(totals, text, sizeof(text));
-	assert_string_equal(text, "2.0KB sent by rings, 5B by TCP; 1 spins, 2 sleeps, 3 wakes");
+	assert_string_equal(text, "2.0kB sent by rings, 5B by TCP; 1 spins, 2 sleeps, 3 wakes");
 	json_decref(totals);
 	tt_format_totals(NULL, text, sizeof(text));
 	assert_string_equal(text, "0 connections accelerated, 0 sockets stayed on kernel TCP");
@@ -253,8 +268,9 @@ static void test_short_numbers(void **state)
 	static const struct {
 		double v;
 		const char *text;
-	} cases[] = {{0, "0"},	     {999, "999"},	{1000, "1.0K"},	   {1536, "1.5K"},
-		     {10240, "10K"}, {1048575, "1.0M"}, {4194304, "4.0M"}, {1e12, "931G"}};
+	} cases[] = {{0, "0"},	     {999, "999"},     {1000, "1.0k"},	  {1536, "1.5k"},
+		     {10240, "10k"}, {999600, "1.0M"}, {4194304, "4.2M"}, {1e12, "1.0T"},
+		     {999.4, "999"}, {999.6, "1.0k"}};
 	char text[16];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -14,6 +14,12 @@ static const enum tt_column columns[] = {
 	TT_COL_TCP_TX,	TT_COL_TCP_RX, TT_COL_QUEUED, TT_COL_CREDITS,  TT_COL_SPINS,
 	TT_COL_SLEEPS,	TT_COL_WAKES,  TT_COL_END,
 };
+static const enum tt_column important[] = {
+	TT_COL_PROGRAM, TT_COL_PATH,	TT_COL_REASON, TT_COL_PEER,	TT_COL_QUEUED,
+	TT_COL_WAKES,	TT_COL_PID,	TT_COL_REMOTE, TT_COL_RING_TX,	TT_COL_RING_RX,
+	TT_COL_LOCAL,	TT_COL_TCP_TX,	TT_COL_TCP_RX, TT_COL_PEER_PID, TT_COL_SLEEPS,
+	TT_COL_SPINS,	TT_COL_CREDITS, TT_COL_END,
+};
 
 static int usage(void)
 {
@@ -22,11 +28,11 @@ static int usage(void)
 	     "Lists the TCP connections of programs under 'tutti run': the programs at both\n"
 	     "ends, which path their bytes take, and why when it is kernel TCP. Columns with\n"
 	     "two numbers are of PROGRAM and of PEER; RING and TCP are bytes of PROGRAM's.\n\n"
-	     "  --follow         print what happens to the connections that match, as lines\n"
-	     "                   with the time, until they have ended\n"
-	     "  --wait           with --follow: wait for the first that matches\n"
-	     "  --delay SECONDS  with --follow: how often rates are printed (default 1)\n"
-	     "  --json           one JSON object; with --follow one a line\n" TT_FILTER_USAGE);
+	     "  -f, --follow         print what happens to the connections that match, as lines\n"
+	     "                       with the time, until they have ended\n"
+	     "  --wait               with --follow: wait for the first that matches\n"
+	     "  -d, --delay SECONDS  with --follow: how often rates are printed (default 1)\n"
+	     "  --json               one JSON object; with --follow one a line\n" TT_FILTER_USAGE);
 	return TT_EXIT_OK;
 }
 
@@ -39,10 +45,12 @@ static void print_line(void *arg, const char *line)
 
 static void print_text(const struct tt_snapshot *s)
 {
-	struct tt_table t = {columns, s, NULL, s->npairs};
+	struct tt_table t = {columns, important, tt_table_width(), s, NULL, s->npairs};
+	size_t left_out = tt_table_print(&t, print_line, NULL);
 	char text[TT_LINE_BYTES];
 
-	tt_table_print(&t, print_line, NULL);
+	if (left_out)
+		printf("%zu columns do not fit (tutti ss | less -S shows all)\n", left_out);
 	tt_format_counts(s, text, sizeof(text));
 	puts(text);
 	if (json_is_true(json_object_get(s->root, "truncated")))

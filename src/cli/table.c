@@ -6,18 +6,22 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #define CELL_BYTES 80
+#define GAP 2 /* between columns */
 
 /* ---- cells ---- */
 
 void tt_format_short(double value, char *ret_text, size_t bytes)
 {
-	static const char units[] = "KMGTPE";
+	static const char units[] = "kMGTPE";
 	int unit = -1;
 
-	while (value >= 1000 && unit < 5) {
-		value /= 1024;
+	/* What would be written as 1000. */
+	while (value >= 999.5 && unit < 5) {
+		value /= 1000;
 		unit++;
 	}
 	if (unit < 0)
@@ -130,6 +134,17 @@ static void append_cell(char *line, enum tt_column column, const char *cell, int
 	append(line, TT_LINE_BYTES, headings[column].is_left ? "%-*s  " : "%*s  ", width, cell);
 }
 
+/* Whether it fits beside those that were chosen before; then it is chosen. */
+static bool choose(const struct tt_table *t, size_t width, size_t *used)
+{
+	size_t more = width + (*used ? GAP : 0);
+
+	if (t->width && *used && *used + more > t->width)
+		return false;
+	*used += more;
+	return true;
+}
+
 static void end_line(char *line, tt_line_fn fn, void *arg)
 {
 	size_t n = strlen(line);
@@ -139,11 +154,13 @@ static void end_line(char *line, tt_line_fn fn, void *arg)
 	fn(arg, line);
 }
 
-void tt_table_print(const struct tt_table *t, tt_line_fn fn, void *arg)
+size_t tt_table_print(const struct tt_table *t, tt_line_fn fn, void *arg)
 {
 	size_t rows = t->snapshot->npairs < t->max_rows ? t->snapshot->npairs : t->max_rows;
 	char line[TT_LINE_BYTES] = "", cell[CELL_BYTES];
 	int width[TT_COL_COUNT];
+	bool chosen[TT_COL_COUNT] = {false};
+	size_t used = 0, left_out = 0;
 
 	for (const enum tt_column *c = t->columns; *c; c++) {
 		width[*c] = (int)strlen(headings[*c].text);
@@ -152,17 +169,33 @@ void tt_table_print(const struct tt_table *t, tt_line_fn fn, void *arg)
 			if ((int)strlen(cell) > width[*c])
 				width[*c] = (int)strlen(cell);
 		}
-		append_cell(line, *c, headings[*c].text, width[*c]);
 	}
+	for (const enum tt_column *c = t->important; *c; c++) {
+		chosen[*c] = choose(t, (size_t)width[*c], &used);
+		left_out += !chosen[*c];
+	}
+	for (const enum tt_column *c = t->columns; *c; c++)
+		if (chosen[*c])
+			append_cell(line, *c, headings[*c].text, width[*c]);
 	end_line(line, fn, arg);
 	for (size_t row = 0; row < rows; row++) {
 		*line = '\0';
 		for (const enum tt_column *c = t->columns; *c; c++) {
+			if (!chosen[*c])
+				continue;
 			fill_cell(t, row, *c, cell);
 			append_cell(line, *c, cell, width[*c]);
 		}
 		end_line(line, fn, arg);
 	}
+	return left_out;
+}
+
+size_t tt_table_width(void)
+{
+	struct winsize size;
+
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 /* ---- sums ---- */

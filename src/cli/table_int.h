@@ -36,7 +36,10 @@ enum tt_column {
 };
 
 struct tt_table {
-	const enum tt_column *columns; /* up to TT_COL_END */
+	const enum tt_column *columns; /* as they stand, up to TT_COL_END */
+	/* The same by importance: of those that do not all fit, the first that do. */
+	const enum tt_column *important;
+	size_t width; /* characters that a line may have; 0: any number */
 	const struct tt_snapshot *snapshot;
 	const struct tt_rates *rates; /* one a connection; NULL without columns of rates */
 	size_t max_rows;
@@ -44,9 +47,14 @@ struct tt_table {
 
 typedef void (*tt_line_fn)(void *arg, const char *line);
 
-/* Heading first, then a line a connection, without ends of lines. */
-void tt_table_print(const struct tt_table *t, tt_line_fn line, void *arg);
-/* For people: 0, 999, 1.5K, 12M. */
+/*
+ * Heading first, then a line a connection, without ends of lines. Returns how
+ * many columns were left out.
+ */
+size_t tt_table_print(const struct tt_table *t, tt_line_fn line, void *arg);
+/* Of the terminal that standard output is; 0: it is none, or does not say. */
+size_t tt_table_width(void);
+/* For people: 0, 999, 1.5k, 12M; decimal, as in bench. */
 void tt_format_short(double value, char *ret_text, size_t bytes);
 /* "3 connections: 2 accelerated, 1 on kernel TCP (1 peer-not-tutti)" */
 void tt_format_counts(const struct tt_snapshot *s, char *ret_text, size_t bytes);

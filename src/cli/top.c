@@ -24,6 +24,12 @@ static const enum tt_column columns[] = {
 	TT_COL_QUEUED,	TT_COL_SPIN_RATE, TT_COL_SLEEP_RATE, TT_COL_WAKE_RATE, TT_COL_REASON,
 	TT_COL_CREDITS, TT_COL_END,
 };
+static const enum tt_column important[] = {
+	TT_COL_PROGRAM,	   TT_COL_TX_RATE,   TT_COL_RX_RATE,   TT_COL_MESSAGE_RATE, TT_COL_PATH,
+	TT_COL_PEER,	   TT_COL_PID,	     TT_COL_QUEUED,    TT_COL_LOCAL,	    TT_COL_REASON,
+	TT_COL_SLEEP_RATE, TT_COL_WAKE_RATE, TT_COL_SPIN_RATE, TT_COL_REMOTE,	    TT_COL_PEER_PID,
+	TT_COL_CREDITS,	   TT_COL_END,
+};
 
 static int usage(void)
 {
@@ -192,9 +198,9 @@ void tt_top_sums(const struct tt_top *t, char *ret_text, size_t bytes)
 	snprintf(ret_text, bytes, "%s; %s B/s, %.0f messages/s", counts, moving, messages);
 }
 
-void tt_top_table(const struct tt_top *t, size_t max_rows, tt_line_fn line, void *arg)
+void tt_top_table(const struct tt_top *t, size_t max_rows, size_t width, tt_line_fn line, void *arg)
 {
-	struct tt_table table = {columns, &t->now, t->rates, max_rows};
+	struct tt_table table = {columns, important, width, &t->now, t->rates, max_rows};
 
 	tt_table_print(&table, line, arg);
 }
@@ -217,7 +223,7 @@ static void print_text(const struct tt_top *t)
 	printf("%s  %s\n", clock, text);
 	tt_format_totals(json_object_get(t->now.root, "totals"), text, sizeof(text));
 	printf("since the daemon's start: %s\n", text);
-	tt_top_table(t, t->now.npairs, print_line, NULL);
+	tt_top_table(t, t->now.npairs, tt_table_width(), print_line, NULL);
 	putchar('\n');
 }
 

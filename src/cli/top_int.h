@@ -38,8 +38,9 @@ void tt_top_sums(const struct tt_top *t, char *ret_text, size_t bytes);
 void tt_top_clock(char *ret_text, size_t bytes);
 /* Why nothing was seen. */
 const char *tt_top_why(const struct tt_top *t);
-/* A table of at most max_rows connections. */
-void tt_top_table(const struct tt_top *t, size_t max_rows, tt_line_fn line, void *arg);
+/* A table of at most max_rows connections, in lines of at most width characters (0: any). */
+void tt_top_table(const struct tt_top *t, size_t max_rows, size_t width, tt_line_fn line,
+		  void *arg);
 
 /* top_screen.c: returns the exit status. */
 int tt_top_screen(struct tt_top *t);

@@ -70,6 +70,7 @@ static void draw_help(int row)
 		"CREDITS  bytes that PROGRAM / PEER may send before it must wait",
 		"",
 		"Waits in poll, select and epoll are of many connections: see the totals.",
+		"Columns that do not fit are left out, the least important first.",
 	};
 
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
@@ -103,7 +104,7 @@ static void draw(struct screen *s)
 	if (s->help)
 		draw_help(s->row);
 	else if (LINES > HEAD_LINES + 1)
-		tt_top_table(t, (size_t)(LINES - HEAD_LINES - 1), put_row, s);
+		tt_top_table(t, (size_t)(LINES - HEAD_LINES - 1), (size_t)COLS, put_row, s);
 	refresh();
 }
 

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/fdpass.h"
-#include "base/shm.h"
 #include "cli_int.h"
 #include "daemon/daemon.h"
 #include "table_int.h"
@@ -22,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,25 +31,6 @@
 extern char **environ;
 
 /* ---- starting ---- */
-
-int tt_cli_dir(char *ret_dir, size_t bytes, bool create)
-{
-	char path[sizeof(((struct sockaddr_un *)0)->sun_path)], real[PATH_MAX];
-	int err = tt_ctl_path(path, sizeof(path), create);
-
-	if (err < 0)
-		return err;
-	*strrchr(path, '/') = '\0';
-	if (!realpath(path, real))
-		return -errno;
-	/* A relative name will not do for a program that changes its directory. */
-	if (strlen(real) + 5 > sizeof(path))
-		strcpy(real, path);
-	if (strlen(real) >= bytes)
-		return -ENAMETOOLONG;
-	strcpy(ret_dir, real);
-	return 0;
-}
 
 /* The daemon is nobody's program: nothing of this command's surroundings concerns it. */
 static char **daemon_environment(const char *dir)
@@ -195,7 +173,15 @@ int tt_cmd_daemon(int argc, char **argv)
 	if (opt.ready_fd >= 0)
 		fcntl(opt.ready_fd, F_SETFD, FD_CLOEXEC);
 	reset_surroundings();
-	return tt_daemon_main(&opt) < 0 ? TT_EXIT_FAILED : TT_EXIT_OK;
+	int err = tt_daemon_main(&opt);
+
+	/* In the background, who waits at the pipe has been told. */
+	if (err < 0 && opt.foreground) {
+		const char *todo, *why = tt_cli_why(err, &todo);
+
+		return tt_cli_fail("cannot start the daemon", why, todo);
+	}
+	return err < 0 ? TT_EXIT_FAILED : TT_EXIT_OK;
 }
 
 /* ---- asking ---- */
@@ -224,9 +210,9 @@ static int read_all(int fd, char **ret_text)
 	return 0;
 }
 
-int tt_cli_report(int type, uint64_t arg, char **ret_text)
+int tt_cli_report(int type, uint64_t arg, uint64_t more, char **ret_text)
 {
-	struct tt_ctl_msg m = tt_ctl_msg((enum tt_ctl_type)type, arg, 0, 0, 0);
+	struct tt_ctl_msg m = tt_ctl_msg((enum tt_ctl_type)type, arg, more, 0, 0);
 	int ctl = tt_ctl_connect(), fd, err;
 
 	if (ctl < 0)
@@ -242,47 +228,14 @@ int tt_cli_report(int type, uint64_t arg, char **ret_text)
 	return err;
 }
 
-bool tt_cli_is_absent(int err)
-{
-	return err == -ENOENT || err == -ECONNREFUSED;
-}
-
-const char *tt_cli_why(int err, const char **ret_todo)
-{
-	char dir[PATH_MAX];
-	int dir_err = tt_cli_dir(dir, sizeof(dir), false);
-
-	*ret_todo = "set TUTTI_DIR to a directory of your own";
-	if (dir_err == -EPERM)
-		return "the control directory is not only yours";
-	if (dir_err < 0)
-		return "the control directory cannot be made";
-	*ret_todo = "see tuttid.log in the control directory, or tutti doctor";
-	if (err == -ETIMEDOUT)
-		return "the daemon does not answer";
-	if (err == -EPIPE || err == -ECONNRESET) {
-		*ret_todo = "end it, the next command starts another: tutti down";
-		return "the daemon takes no more connections, it has no descriptors left";
-	}
-	return tt_cli_is_absent(err) ? "the daemon ended at once" : strerror(-err);
-}
-
-int tt_cli_no_report(const char *what, int err)
-{
-	const char *todo, *why = tt_cli_why(err, &todo);
-
-	if (tt_cli_is_absent(err))
-		return tt_cli_fail(what, "no daemon is running", "start it: tutti up");
-	return tt_cli_fail(what, why, todo);
-}
-
 /* ---- the commands ---- */
 
 static int up_usage(void)
 {
 	puts("usage: tutti up [--foreground]\n\n"
 	     "Starts this user's daemon, unless it runs. 'tutti run' does this by itself.\n\n"
-	     "  --foreground   stay, and log to standard error");
+	     "  --foreground   stay, and log to standard error\n"
+	     "  -h, --help     this");
 	return TT_EXIT_OK;
 }
 
@@ -290,13 +243,15 @@ static int up_foreground(void)
 {
 	char name[] = "tuttid", option[] = "--foreground", dir[PATH_MAX];
 	char *argv[] = {name, option, NULL};
+	const char *todo, *why;
 	int err = tt_cli_dir(dir, sizeof(dir), true);
 
-	if (err == 0) {
-		exec_daemon(argv, dir);
-		err = -errno;
+	if (err < 0) {
+		why = tt_cli_dir_why(err, &todo);
+		return tt_cli_fail("cannot start the daemon", why, todo);
 	}
-	return tt_cli_fail("up", strerror(-err), NULL);
+	exec_daemon(argv, dir);
+	return tt_cli_fail("cannot start the daemon", strerror(errno), NULL);
 }
 
 int tt_cmd_up(int argc, char **argv)
@@ -333,33 +288,43 @@ int tt_cmd_up(int argc, char **argv)
 	return TT_EXIT_OK;
 }
 
-static int end_by_signal(int ctl)
+/* Of who listens; a negative errno when it cannot be had. */
+static int open_daemon(int ctl)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
+	int fd;
 
 	if (getsockopt(ctl, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
 		return -EPIPE;
-	int pidfd = pidfd_open(peer.pid, 0);
+	fd = pidfd_open(peer.pid, 0);
+	return fd < 0 ? -errno : fd;
+}
 
+/* 0: what fd is of has ended. */
+static int await_end(int fd)
+{
+	struct pollfd p = {fd, POLLIN, 0};
+
+	return poll(&p, 1, ANSWER_TIMEOUT_MS) == 0 ? -ETIMEDOUT : 0;
+}
+
+static int end_by_signal(int pidfd)
+{
 	if (pidfd < 0)
-		return errno == ESRCH ? 0 : -errno;
-	struct pollfd p = {pidfd, POLLIN, 0};
-	int err = pidfd_send_signal(pidfd, SIGTERM, NULL, 0) < 0 ? -errno
-		  : poll(&p, 1, ANSWER_TIMEOUT_MS) == 0		 ? -ETIMEDOUT
-								 : 0;
-
-	close(pidfd);
-	return err;
+		return pidfd == -ESRCH ? 0 : pidfd;
+	return pidfd_send_signal(pidfd, SIGTERM, NULL, 0) < 0 ? -errno : await_end(pidfd);
 }
 
 int tt_cmd_down(int argc, char **argv)
 {
 	struct tt_ctl_msg m = tt_ctl_msg(TT_CTL_DOWN, 0, 0, 0, 0);
-	int ctl, err;
+	int ctl, pidfd, err;
 
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts("usage: tutti down\n\nEnds this user's daemon. Live connections go on.");
+		puts("usage: tutti down\n\n"
+		     "Ends this user's daemon. Live connections go on.\n\n"
+		     "  -h, --help   this");
 		return TT_EXIT_OK;
 	}
 	if (argc > 1)
@@ -367,19 +332,19 @@ int tt_cmd_down(int argc, char **argv)
 	ctl = tt_ctl_connect();
 	if (tt_cli_is_absent(ctl)) /* what was wanted */
 		return TT_EXIT_OK;
-	err = ctl < 0 ? ctl : tt_ctl_request(ctl, &m, -1, NULL, ANSWER_TIMEOUT_MS);
-	if (err == 0) {
-		struct pollfd p = {ctl, POLLIN, 0};
-
-		/* Until it is really gone. */
-		if (poll(&p, 1, ANSWER_TIMEOUT_MS) == 0)
-			err = -ETIMEDOUT;
-	}
+	if (ctl < 0)
+		return tt_cli_no_report("down", ctl);
+	pidfd = open_daemon(ctl);
+	err = tt_ctl_request(ctl, &m, -1, NULL, ANSWER_TIMEOUT_MS);
+	/* Until it is really gone, its lock with it: the next one shall find its place free. */
+	if (err == 0)
+		err = await_end(pidfd < 0 ? ctl : pidfd);
 	/* It is there and cannot listen: out of descriptors, say. The socket names its process. */
-	if (err < 0 && ctl >= 0 && err != -ETIMEDOUT)
-		err = end_by_signal(ctl);
-	if (ctl >= 0)
-		close(ctl);
+	else if (err != -ETIMEDOUT)
+		err = end_by_signal(pidfd);
+	if (pidfd >= 0)
+		close(pidfd);
+	close(ctl);
 	return err < 0 ? tt_cli_no_report("down", err) : TT_EXIT_OK;
 }
 
@@ -455,7 +420,8 @@ int tt_cmd_status(int argc, char **argv)
 			puts("usage: tutti status [--json | --metrics]\n\n"
 			     "What the daemon does; exit status 1 when none runs.\n\n"
 			     "  --json      one JSON object\n"
-			     "  --metrics   as Prometheus reads it");
+			     "  --metrics   as Prometheus reads it\n"
+			     "  -h, --help  this");
 			return TT_EXIT_OK;
 		}
 		if (opt == '?')
@@ -466,7 +432,7 @@ int tt_cmd_status(int argc, char **argv)
 	}
 	if (optind < argc)
 		return tt_cli_misuse("status", "unexpected word", argv[optind]);
-	int err = tt_cli_report(TT_CTL_STATUS, 0, &text);
+	int err = tt_cli_report(TT_CTL_STATUS, 0, 0, &text);
 
 	if (err < 0)
 		return tt_cli_no_report("status", err);

@@ -139,6 +139,7 @@ static void on_release(struct tt_daemon *d, struct request *r)
 		refuse(d, r, "RELEASE of entry %llu", (unsigned long long)r->m.arg[1]);
 		return;
 	}
+	tt_ended_note(d, p, (uint32_t)r->m.arg[1], (uint32_t)r->m.arg[2]);
 	struct tt_claim *c = tt_claim_find(p, r->m.arg[1]);
 
 	/* Not there: it was found dead before, or was of another daemon. */
@@ -222,7 +223,8 @@ static void on_report(struct tt_daemon *d, struct request *r)
 {
 	/* What was said before this question belongs into its answer. */
 	tt_conns_drain(d, NULL, r->conn);
-	int fd = r->m.type == TT_CTL_SS ? tt_report_ss(d, r->m.arg[0]) : tt_report_status(d);
+	int fd = r->m.type == TT_CTL_SS ? tt_report_ss(d, r->m.arg[0], r->m.arg[1])
+					: tt_report_status(d);
 
 	answer(r, fd < 0 ? fd : 0, 0, 0, fd);
 	if (fd >= 0)

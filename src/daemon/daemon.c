@@ -213,6 +213,7 @@ static void watch_ready(struct tt_daemon *d, struct tt_source *s, uint32_t event
 
 static int enter_dir(struct tt_daemon *d)
 {
+	struct stat st;
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	int err = tt_ctl_path(path, sizeof(path), true);
 
@@ -220,8 +221,10 @@ static int enter_dir(struct tt_daemon *d)
 		return err;
 	*strrchr(path, '/') = '\0';
 	/* From here on names are relative: they fit, and lead nowhere else later. */
-	if (chdir(path) < 0)
+	if (chdir(path) < 0 || stat(".", &st) < 0)
 		return -errno;
+	d->dev = st.st_dev;
+	d->ino = st.st_ino;
 	d->lock = open("lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (d->lock < 0)
 		return -errno;
@@ -377,7 +380,9 @@ static void finish(struct tt_daemon *d)
 	}
 	while (d->conns)
 		tt_conn_close(d, d->conns);
+	tt_parties_drop(d);
 	free_gone(d);
+	free(d->ended_ends);
 	tt_matcher_fini(&d->matcher);
 	tt_table_fini(&d->party_ids);
 	tt_table_fini(&d->link_ids);
@@ -415,9 +420,9 @@ int tt_daemon_main(const struct tt_daemon_options *opt)
 	set_process();
 	int err = start(&d, &listener, &signals, &watch);
 
-	if (err < 0)
+	if (err < 0 && !opt->foreground)
 		tt_log(TT_LOG_ERROR, "cannot start: %s", strerror(-err));
-	else
+	else if (err == 0)
 		tt_log(TT_LOG_INFO, "serves, version %s", TUTTI_VERSION);
 	tell(opt, err);
 	if (err == 0)

@@ -20,7 +20,7 @@ struct tt_daemon_options {
 /*
  * Serves until it is told to end. Changes the working directory, signal
  * dispositions and limits: the process must be the daemon's own.
- * Returns 0 after a regular end, or a negative errno.
+ * Returns 0 after a regular end, or a negative errno: why it could not start.
  */
 int tt_daemon_main(const struct tt_daemon_options *opt);
 

@@ -4,10 +4,12 @@
  *
  *   daemon.c   start, log, the loop, the end
  *   conn.c     control connections: who may talk, what is a message, the answers
+ *   adopt.c    sides of a daemon before this one
  *   party.c    sides as the daemon sees them ("parties"), their processes and bells
  *   grant.c    claims and their matching, links and their slots
  *   reap.c     which sockets are gone without a word, and what they held
  *   probe.c    asks the kernel about sockets
+ *   ended.c    the last counts of connections that have ended
  *   report.c   status and connections as JSON
  *   match.c    the book-keeping of grant.c without I/O
  *   table.c    hash table
@@ -25,7 +27,8 @@
  *                            1---*  tt_dproc  1---*  tt_dbell
  *
  * A party lives as long as a control connection that said HELLO for it; that
- * is, until the last process that holds it has ended. A link lives as long as
+ * is, until the last process that holds it has ended. (Of those that have not
+ * come back since the last daemon ended, the processes are watched: adopt.c.) A link lives as long as
  * a living party has a slot in it, or both parties live.
  *
  * Numbers of parties and links are never used twice, not by later daemons
@@ -73,6 +76,7 @@ struct tt_dproc {
 	struct tt_source src; /* first; a pidfd */
 	struct tt_party *party;
 	pid_t pid;
+	bool adopted; /* has not come back since it was found, see adopt.c */
 	struct tt_dbell *bells;
 	struct tt_dproc *next; /* of the party */
 };
@@ -94,7 +98,7 @@ struct tt_party {
 	dev_t dev;
 	ino_t ino;
 	struct tt_side_mem *mem;
-	uint32_t refs;		  /* control connections */
+	uint32_t refs;		  /* control connections; 0: see adopt.c */
 	struct tt_claim **claims; /* by entry */
 	uint32_t nclaims;
 	uint32_t claims_top;  /* none at or above */
@@ -119,14 +123,23 @@ struct tt_dlink {
 	struct tt_dlink *prev, *next;
 };
 
+/* Of an end of a connection, at its end. */
+struct tt_ended {
+	uint32_t side, entry, generation;
+	uint64_t ring_tx_bytes, ring_rx_bytes, shadow_tx_bytes, shadow_rx_bytes;
+	uint64_t tx_messages, spins, sleeps, wakes;
+};
+#define TT_ENDED_KEPT 1024u
+
 struct tt_daemon_stats {
 	uint64_t claims, granted, refused, reaped, parties, accepted;
 };
 
 struct tt_daemon {
 	int epoll, listener, lock, log, spare, signals, inotify, netlink;
-	bool stop, foreground, draining;
-	uint64_t netns; /* cookie of our network namespace; 0 unknown */
+	bool stop, foreground, draining, adopted;
+	uint64_t dev, ino; /* of our folder */
+	uint64_t netns;	   /* cookie of our network namespace; 0 unknown */
 	int64_t start_ns;
 	uint32_t id_next, id_end; /* see next_id */
 
@@ -143,6 +156,8 @@ struct tt_daemon {
 
 	struct tt_daemon_stats stats;
 	struct tt_side_totals ended; /* of parties that are no more */
+	struct tt_ended *ended_ends; /* a ring; NULL until there is one */
+	uint64_t nended;	     /* that were ever in it */
 };
 
 /* A list through prev and next; head is of the elements' type. */
@@ -186,12 +201,25 @@ void tt_close_foreign(int fd);
 int tt_party_hello(struct tt_daemon *d, struct tt_conn *c, uint32_t wanted, int *memfd,
 		   uint32_t *ret_id);
 void tt_party_put(struct tt_daemon *d, struct tt_party *p);
+/* Those that are left without a control connection; at the daemon's end. */
+void tt_parties_drop(struct tt_daemon *d);
+/*
+ * Process pid holds this side, which may be one of a daemon before this one. 0,
+ * or why it is none that we take.
+ */
+int tt_party_adopt(struct tt_daemon *d, pid_t pid, int *memfd);
 struct tt_party *tt_party_find(struct tt_daemon *d, uint64_t id);
 int tt_bell_add(struct tt_daemon *d, struct tt_party *p, uint32_t id, pid_t pid, int *fd);
 /* The descriptor stays the daemon's; -ENOENT. */
 int tt_bell_find(struct tt_daemon *d, const struct tt_party *p, uint32_t id);
 /* Wakes who sleeps on the bell; now, or as soon as we are told of it. */
 void tt_bell_wake(struct tt_daemon *d, struct tt_party *p, uint32_t id);
+
+/* adopt.c */
+/* Before a report: the sides whose programs have not come back to this daemon. */
+void tt_adopt(struct tt_daemon *d);
+/* Looks anew: for those that hold a side whose known holders have ended. */
+void tt_adopt_again(struct tt_daemon *d);
 
 /* grant.c */
 int tt_claim_add(struct tt_daemon *d, struct tt_party *p, uint64_t entry, uint32_t generation,
@@ -214,6 +242,14 @@ void tt_reap_after_exit(struct tt_daemon *d, struct tt_party *p);
 /* The same for what nobody claimed from this daemon. */
 void tt_sweep(struct tt_daemon *d, struct tt_party *p, uint64_t port);
 
+/* ended.c */
+/* This end has ended; nothing is noted when its entry has another user already. */
+void tt_ended_note(struct tt_daemon *d, const struct tt_party *p, uint32_t entry,
+		   uint32_t generation);
+/* The whole side has. */
+void tt_ended_note_all(struct tt_daemon *d, const struct tt_party *p);
+void tt_ended_write(const struct tt_daemon *d, struct tt_json *j, uint64_t since);
+
 /* probe.c */
 enum tt_life {
 	TT_LIFE_ALIVE,	/* or we could not find out */
@@ -226,11 +262,17 @@ void tt_probe(int netlink, struct tt_claim *const *claims, uint32_t n, enum tt_l
 
 /* report.c: JSON text in a sealed memfd, or a negative errno */
 int tt_report_status(struct tt_daemon *d);
-/* port 0: all connections; else those that have it at one of their ends. */
-int tt_report_ss(struct tt_daemon *d, uint64_t port);
+/*
+ * port 0: all connections; else those that have it at one of their ends. ended:
+ * also the ends that ended since a report whose "ended_until" it is; UINT64_MAX:
+ * only that number, for later; 0: nothing of it.
+ */
+int tt_report_ss(struct tt_daemon *d, uint64_t port, uint64_t ended);
 struct tt_tuple tt_entry_tuple(const struct tt_party *p, uint32_t entry);
 /* How many entries of its memory were ever used. */
 uint32_t tt_party_entries(const struct tt_party *p);
+/* A count from a side's memory; one that cannot be is written as 2^53. */
+void tt_report_count(struct tt_json *j, const char *key, uint64_t hostile);
 void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile);
 
 #endif

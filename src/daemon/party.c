@@ -112,6 +112,8 @@ int tt_party_hello(struct tt_daemon *d, struct tt_conn *c, uint32_t wanted, int 
 	}
 	p->refs++;
 	c->parties[c->nparties++] = p;
+	tt_store_release(&p->mem->daemon_dev, d->dev);
+	tt_store_release(&p->mem->daemon_ino, d->ino);
 	tt_store_release(&p->mem->id, p->id);
 	*ret_id = p->id;
 	return 0;
@@ -119,9 +121,19 @@ int tt_party_hello(struct tt_daemon *d, struct tt_conn *c, uint32_t wanted, int 
 
 static void drop_proc(struct tt_daemon *d, struct tt_dproc *proc);
 
+/* Whether a process is known that holds it and has not come back. */
+static bool has_adopted(const struct tt_party *p)
+{
+	for (const struct tt_dproc *proc = p->procs; proc; proc = proc->next)
+		if (proc->adopted)
+			return true;
+	return false;
+}
+
 static void destroy(struct tt_daemon *d, struct tt_party *p)
 {
 	tt_totals_add(&d->ended, &p->mem->totals);
+	tt_ended_note_all(d, p);
 	while (p->procs)
 		drop_proc(d, p->procs);
 	/* First, so that the release of its claims wipes nothing: see put_end. */
@@ -139,8 +151,14 @@ static void destroy(struct tt_daemon *d, struct tt_party *p)
 
 void tt_party_put(struct tt_daemon *d, struct tt_party *p)
 {
-	if (--p->refs == 0)
+	if (--p->refs == 0 && (d->stop || !has_adopted(p)))
 		destroy(d, p);
+}
+
+void tt_parties_drop(struct tt_daemon *d)
+{
+	while (d->parties)
+		destroy(d, d->parties);
 }
 
 /* ---- bells ---- */
@@ -228,6 +246,12 @@ static void proc_exited(struct tt_daemon *d, struct tt_source *s, uint32_t event
 
 	drop_proc(d, proc);
 	tt_reap_after_exit(d, p);
+	if (p->refs || has_adopted(p))
+		return;
+	/* Perhaps its children hold it. */
+	tt_adopt_again(d);
+	if (!has_adopted(p))
+		destroy(d, p);
 }
 
 static int find_or_watch(struct tt_daemon *d, struct tt_party *p, pid_t pid, struct tt_dproc **ret)
@@ -262,6 +286,48 @@ static int find_or_watch(struct tt_daemon *d, struct tt_party *p, pid_t pid, str
 	p->procs = proc;
 	*ret = proc;
 	return 0;
+}
+
+/* The head of a side's memory, which may be anybody's. */
+static bool is_ours(const struct tt_daemon *d, int fd, uint32_t *ret_id)
+{
+	uint64_t dev, ino;
+
+	return pread(fd, ret_id, sizeof(*ret_id), offsetof(struct tt_side_mem, id)) ==
+		       sizeof(*ret_id) &&
+	       pread(fd, &dev, sizeof(dev), offsetof(struct tt_side_mem, daemon_dev)) ==
+		       sizeof(dev) &&
+	       pread(fd, &ino, sizeof(ino), offsetof(struct tt_side_mem, daemon_ino)) ==
+		       sizeof(ino) &&
+	       *ret_id && dev == d->dev && ino == d->ino;
+}
+
+int tt_party_adopt(struct tt_daemon *d, pid_t pid, int *memfd)
+{
+	struct tt_dproc *proc;
+	struct tt_party *p;
+	struct stat st;
+	uint32_t id;
+	int err = 0;
+
+	if (fstat(*memfd, &st) < 0)
+		return -errno;
+	p = find_memory(d, &st);
+	if (p && p->refs)
+		return 0; /* it speaks for itself */
+	if (!p) {
+		if (!S_ISREG(st.st_mode) || !is_ours(d, *memfd, &id) || tt_party_find(d, id))
+			return -EPROTO;
+		err = create(d, &st, id, memfd, &p);
+	}
+	if (err < 0)
+		return err;
+	err = find_or_watch(d, p, pid, &proc);
+	if (err == 0)
+		proc->adopted = true;
+	else if (!has_adopted(p))
+		destroy(d, p);
+	return err;
 }
 
 /*
@@ -306,6 +372,7 @@ int tt_bell_add(struct tt_daemon *d, struct tt_party *p, uint32_t id, pid_t pid,
 	b->id = id;
 	b->fd = *fd;
 	b->proc = proc;
+	proc->adopted = false;
 	*fd = -1;
 	tt_table_insert(&d->bell_ids, &b->by_id, tt_hash2(p->id, id));
 	tt_list_push(proc->bells, b);

@@ -45,6 +45,7 @@ static void bury(struct tt_daemon *d, struct tt_claim *c)
 
 	if (tt_load_relaxed(&e->cookie) == c->cookie)
 		tt_store_release(&e->dead, c->generation + 1);
+	tt_ended_note(d, c->party, c->entry, c->generation);
 	d->stats.reaped++;
 	if (c->party->claims[c->entry] == c)
 		tt_claim_release(d, c);

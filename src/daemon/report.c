@@ -31,6 +31,11 @@ static void add(uint64_t *sum, const uint64_t *hostile)
 		*sum += v;
 }
 
+void tt_report_count(struct tt_json *j, const char *key, uint64_t hostile)
+{
+	tt_json_uint(j, key, hostile < MAX_COUNT ? hostile : MAX_COUNT);
+}
+
 void tt_totals_add(struct tt_side_totals *sum, const struct tt_side_totals *hostile)
 {
 	uint64_t *s = (uint64_t *)sum;
@@ -58,6 +63,7 @@ static void write_totals(struct tt_json *j, const struct tt_side_totals *t)
 		add(&fallback, &t->fallback[i]);
 	tt_json_uint(j, "connections", t->connections);
 	tt_json_uint(j, "accelerated", t->accelerated);
+	tt_json_uint(j, "empty", t->empty);
 	tt_json_uint(j, "fallback", fallback);
 	tt_json_open(j, "fallback_reasons", '{');
 	for (int i = 1; i < TT_REASON_COUNT; i++)
@@ -277,14 +283,15 @@ static void write_connection(struct tt_json *j, const struct tt_party *p, uint32
 	tt_json_str(j, "rx_route", route_name(&e->rx_route));
 	if (c)
 		tt_json_num(j, "age_s", (double)(tt_now_ns() - c->since_ns) / TT_NS_PER_SEC);
-	tt_json_uint(j, "ring_tx_bytes", tt_load_relaxed(&e->tx_bytes));
-	tt_json_uint(j, "ring_rx_bytes", tt_load_relaxed(&e->rx_bytes));
-	tt_json_uint(j, "shadow_tx_bytes", tt_load_relaxed(&e->tx_tcp_bytes));
-	tt_json_uint(j, "shadow_rx_bytes", tt_load_relaxed(&e->rx_tcp_bytes));
+	tt_report_count(j, "ring_tx_bytes", tt_load_relaxed(&e->tx_bytes));
+	tt_report_count(j, "ring_rx_bytes", tt_load_relaxed(&e->rx_bytes));
+	tt_report_count(j, "shadow_tx_bytes", tt_load_relaxed(&e->tx_tcp_bytes));
+	tt_report_count(j, "shadow_rx_bytes", tt_load_relaxed(&e->rx_tcp_bytes));
 	write_ring(j, e, c);
-	tt_json_uint(j, "tx_messages", tt_load_relaxed(&e->tx_messages));
-	tt_json_uint(j, "spins", tt_load_relaxed(&e->tx_spins) + tt_load_relaxed(&e->rx_spins));
-	tt_json_uint(j, "sleeps", tt_load_relaxed(&e->tx_sleeps) + tt_load_relaxed(&e->rx_sleeps));
+	tt_report_count(j, "tx_messages", tt_load_relaxed(&e->tx_messages));
+	tt_report_count(j, "spins", tt_load_relaxed(&e->tx_spins) + tt_load_relaxed(&e->rx_spins));
+	tt_report_count(j, "sleeps",
+			tt_load_relaxed(&e->tx_sleeps) + tt_load_relaxed(&e->rx_sleeps));
 	tt_json_uint(j, "wakes", tt_load_relaxed(&e->wakes));
 	tt_json_uint(j, "kicks", tt_load_relaxed(&e->kicks));
 	tt_json_uint(j, "side", p->id);
@@ -349,12 +356,13 @@ static int into_memfd(struct tt_json *j)
 	return fd;
 }
 
-int tt_report_ss(struct tt_daemon *d, uint64_t port)
+int tt_report_ss(struct tt_daemon *d, uint64_t port, uint64_t ended)
 {
 	struct tt_json j;
 	struct tt_side_totals t;
 	int fd;
 
+	tt_adopt(d);
 	for (struct tt_party *p = d->parties; p; p = p->next) {
 		tt_reap(d, p, port);
 		tt_sweep(d, p, port);
@@ -364,6 +372,7 @@ int tt_report_ss(struct tt_daemon *d, uint64_t port)
 	tt_json_open(&j, NULL, '{');
 	tt_json_int(&j, "daemon_pid", getpid());
 	write_connections(d, &j, port);
+	tt_ended_write(d, &j, ended);
 	tt_json_open(&j, "totals", '{');
 	write_totals(&j, &t);
 	tt_json_close(&j, '}');
@@ -383,10 +392,12 @@ static uint64_t allocated_bytes(int fd)
 int tt_report_status(struct tt_daemon *d)
 {
 	struct tt_json j;
-	struct tt_side_totals t = all_totals(d);
+	struct tt_side_totals t;
 	uint64_t memory = 0, claims = 0;
 	int fd;
 
+	tt_adopt(d);
+	t = all_totals(d);
 	for (struct tt_party *p = d->parties; p; p = p->next) {
 		memory += allocated_bytes(p->fd);
 		claims += p->nclaims;

@@ -50,7 +50,7 @@ int tt_side_create(const char *name)
 {
 	void *base;
 	size_t bytes;
-	int fd = tt_shm_create("tutti-side", sizeof(struct tt_side_mem));
+	int fd = tt_shm_create(TT_SIDE_MEMFD, sizeof(struct tt_side_mem));
 
 	if (fd < 0)
 		return fd;

@@ -31,7 +31,8 @@
 #include <stdint.h>
 
 #define TT_SIDE_MAGIC 0x6564697374747574ull /* "tuttside" */
-#define TT_SIDE_VERSION 4u
+#define TT_SIDE_VERSION 5u
+#define TT_SIDE_MEMFD "tutti-side" /* its name in /proc */
 #define TT_SIDE_ENTRIES 65536u
 #define TT_SIDE_BUCKETS 32768u
 
@@ -160,9 +161,11 @@ struct tt_side_mem {
 	uint32_t next_bell;
 	uint32_t used; /* entries ever used are below this */
 	uint32_t free_list;
-	uint32_t spin_usec;   /* UINT32_MAX: adaptive */
-	uint32_t path;	      /* 0 user, 1 tcp */
-	char name[32];	      /* the program that was run */
+	uint32_t spin_usec; /* UINT32_MAX: adaptive */
+	uint32_t path;	    /* 0 user, 1 tcp */
+	char name[32];	    /* the program that was run */
+	/* The folder of the daemon, by which the next one there knows the side as its own. */
+	uint64_t daemon_dev, daemon_ino;
 	pthread_mutex_t lock; /* robust: allocation, buckets */
 	_Alignas(TT_CACHE_LINE) struct tt_side_totals totals;
 	uint32_t buckets[TT_SIDE_BUCKETS]; /* index + 1 */

@@ -478,6 +478,9 @@ static int sleep_in_poll(struct tt_conn *c, int fd, const struct tt_bell *bell, 
 	return n == 0 ? -EAGAIN : 0;
 }
 
+/* The kernel is older than the C library, or somebody stands between (valgrind). */
+static bool no_epoll_pwait2;
+
 /*
  * While bytes go by TCP the shadow's level counts, which poll sees; on the ring
  * only what changes on it does, and an edge cannot be missed: the first wait
@@ -499,8 +502,13 @@ static int sleep_on(struct tt_conn *c, int fd, bool rx, const struct tt_bell *be
 		timeout = &ts;
 	}
 	if (c->mode == TT_CONN_ATTACHED && route == TT_ROUTE_RING && me.set >= 0 &&
-	    tt_sys.epoll_pwait2 && watch_shadow(c, fd))
-		return sleep_in_set(c, fd, timeout);
+	    tt_sys.epoll_pwait2 && !tt_load_relaxed(&no_epoll_pwait2) && watch_shadow(c, fd)) {
+		int ret = sleep_in_set(c, fd, timeout);
+
+		if (ret != -ENOSYS)
+			return ret;
+		tt_store_relaxed(&no_epoll_pwait2, true);
+	}
 	return sleep_in_poll(c, fd, bell, events, timeout);
 }
 

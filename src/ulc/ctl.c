@@ -13,6 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* Of a name that fits: "DIR/ctl" and its end. */
+#define MAX_PATH sizeof(((struct sockaddr_un *)0)->sun_path)
+
 static int check_dir(const char *dir, bool create)
 {
 	struct stat st;
@@ -21,33 +24,38 @@ static int check_dir(const char *dir, bool create)
 		return -errno;
 	if (lstat(dir, &st) < 0)
 		return -errno;
-	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	if (st.st_uid != geteuid() || (st.st_mode & 022))
 		return -EPERM;
 	return 0;
 }
 
-int tt_ctl_path(char *ret_path, size_t bytes, bool create)
+const char *tt_ctl_dir(char *buf, size_t bytes)
 {
 	const char *dir = secure_getenv("TUTTI_DIR"), *run = secure_getenv("XDG_RUNTIME_DIR");
-	char buf[96];
+
+	if (dir && *dir)
+		return dir;
+	/* After su and the like the variable may name what is not there, or another's. */
+	if (run && *run && check_dir(run, false) == 0)
+		snprintf(buf, bytes, "%s/tutti", run);
+	else
+		snprintf(buf, bytes, "/tmp/tutti-%u", geteuid());
+	return buf;
+}
+
+int tt_ctl_path(char *ret_path, size_t bytes, bool create)
+{
+	char buf[MAX_PATH + 1]; /* what is cut off here is too long */
+	const char *dir = tt_ctl_dir(buf, sizeof(buf));
 	int err;
 
-	if (dir && *dir) {
-		/* Programs change their directory. */
-		if (*dir != '/')
-			return -EINVAL;
-		if (strlen(dir) + 5 > sizeof(((struct sockaddr_un *)0)->sun_path))
-			return -ENAMETOOLONG;
-	} else {
-		/* After su and the like the variable may name what is not there, or another's. */
-		bool there = run && *run && check_dir(run, false) == 0;
-		int n = there ? snprintf(buf, sizeof(buf), "%s/tutti", run)
-			      : snprintf(buf, sizeof(buf), "/tmp/tutti-%u", geteuid());
-
-		if (n < 0 || (size_t)n >= sizeof(buf))
-			return -ENAMETOOLONG;
-		dir = buf;
-	}
+	/* Programs change their directory. */
+	if (*dir != '/')
+		return -EINVAL;
+	if (strlen(dir) > TT_CTL_MAX_DIR)
+		return -ENAMETOOLONG;
 	err = check_dir(dir, create);
 	if (err < 0)
 		return err;
@@ -56,7 +64,9 @@ int tt_ctl_path(char *ret_path, size_t bytes, bool create)
 	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
 }
 
-static char kept_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+_Static_assert(TT_CTL_MAX_DIR + sizeof("/ctl") == MAX_PATH, "the longest that fits");
+
+static char kept_path[MAX_PATH];
 
 void tt_ctl_keep_path(void)
 {

@@ -28,7 +28,8 @@ enum tt_ctl_type {
 	TT_CTL_GET_BELL,  /* reply: arg[0] side, arg[1] side of the bell, arg[2] its id -> fd */
 	TT_CTL_FIND,	  /* reply, shadow: arg[0] side that asks -> side memory, arg[0] entry */
 	TT_CTL_STATUS,	  /* reply -> fd of a memfd with JSON */
-	TT_CTL_SS,	  /* reply -> the same: connections. arg[0]: a port, or 0: all */
+	TT_CTL_SS,	  /* reply -> the same: connections. arg[0]: a port, or 0: all;
+			     arg[1]: also what ended since "ended_until", or 0 */
 	TT_CTL_DOWN,	  /* reply: the daemon ends */
 	TT_CTL_LEFT,	  /* arg[0] side: a process let go of a connection that others may hold */
 	TT_CTL_ANSWER = 100,
@@ -45,10 +46,16 @@ struct tt_ctl_msg {
  * Writes the path of the user's control socket: $TUTTI_DIR/ctl, else
  * $XDG_RUNTIME_DIR/tutti/ctl, else /tmp/tutti-UID/ctl. With create the
  * directory is made, 0700. -EPERM when it belongs to somebody else or others
- * may write there: nobody is told anything then. -EINVAL when $TUTTI_DIR is no
- * absolute path.
+ * may write there: nobody is told anything then; -ENOTDIR when it is no
+ * directory; -EINVAL when $TUTTI_DIR is no absolute path; -ENAMETOOLONG when it
+ * has more than TT_CTL_MAX_DIR bytes; else why it cannot be made or looked at.
  */
 int tt_ctl_path(char *ret_path, size_t bytes, bool create);
+
+#define TT_CTL_MAX_DIR 103
+
+/* That directory as it is named, unchecked: for messages. In buf, or the environment's. */
+const char *tt_ctl_dir(char *buf, size_t bytes);
 
 /* From now on connections go where they would go now: programs clear their environment. */
 void tt_ctl_keep_path(void);

@@ -399,11 +399,11 @@ static int take_lines(struct assembly *a, const char *text, size_t bytes)
 	uint32_t number = 0;
 	int err = 0;
 
-	for (const char *at = text; at < end && !err; at = next) {
+	for (const char *at = text; at < end && !err; at = next, number++) {
 		const char *newline = memchr(at, '\n', (size_t)(end - at));
 		struct tt_asm_line line = {.at = at,
 					   .end = newline ? newline : end,
-					   .number = ++number,
+					   .number = number + 1,
 					   .error = a->error};
 
 		next = newline ? newline + 1 : end;

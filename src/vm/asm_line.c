@@ -171,12 +171,12 @@ static int take_register(struct tt_asm_line *line, uint8_t *ret_reg)
 	if (!tt_asm_take(line, '%'))
 		return tt_asm_fail(line, "there must be a register here: %%r0 to %%r10");
 	word = letters_and_digits(line);
-	for (uint8_t reg = 0; reg < TT_REGS; reg++) {
-		char name[4];
+	for (unsigned reg = 0; reg < TT_REGS; reg++) {
+		char name[16];
 
 		snprintf(name, sizeof name, "r%u", reg);
 		if (tt_asm_is(word, name)) {
-			*ret_reg = reg;
+			*ret_reg = (uint8_t)reg;
 			return 0;
 		}
 	}

@@ -10,19 +10,24 @@ enum {
 };
 
 /* A line of a source is anybody's text: on terminals it must be nothing else. */
+static bool is_blank(char c)
+{
+	return (c > 0 && c <= ' ') || c == 0x7f;
+}
+
 static char *copy_line(const char *text)
 {
 	size_t length;
 	char *copy;
 
-	while (*text == ' ' || *text == '\t')
+	while (is_blank(*text))
 		text++;
 	length = strnlen(text, MAX_TEXT);
-	while (length && (text[length - 1] == ' ' || text[length - 1] == '\t'))
+	while (length && is_blank(text[length - 1]))
 		length--;
 	copy = strndup(text, length);
 	for (size_t i = 0; copy && i < length; i++)
-		if ((unsigned char)copy[i] < 0x20 || copy[i] == 0x7f)
+		if (is_blank(copy[i]))
 			copy[i] = ' ';
 	return copy;
 }
@@ -66,6 +71,9 @@ static int read_line(struct tt_elf *elf, const struct tt_elf_section *code,
 				   "section \".BTF.ext\" is broken: a line of section "
 				   "\"%.40s\" makes no sense",
 				   code->name);
+	/* Line 0: the compiler's own doing; the line before says more. */
+	if (!(record->line_column >> 10))
+		return 0;
 	insn = code->base + (uint32_t)(record->insn_off / sizeof(struct tutti_vm_insn));
 	line = next_line(object, insn);
 	*line = (struct tt_vm_line){.insn = insn,

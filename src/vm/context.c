@@ -180,7 +180,7 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 			good = check_memory(context, &call, i, map ? map->value_bytes : 0, false);
 			break;
 		case TUTTI_VM_ARG_CTX:
-			/* What the verifier cannot tell: a number from memory may be any. */
+			/* The verifier knows where it points, but not what was kept in memory. */
 			if (call.arg[i] != context->first_arg)
 				return argument_fault(context, call.arg[i], 0);
 			break;
@@ -236,8 +236,8 @@ static int run(struct tutti_vm_context *context, int entry_index, const uint64_t
 		return -EINVAL;
 	for (unsigned i = 0; i < 5; i++)
 		context->regs[TT_R1 + i] = i < n_args ? args[i] : 0;
-	context->budget = budget;
 	context->first_arg = context->regs[TT_R1];
+	context->budget = budget;
 	if (compiled && entry->code_off) {
 		tt_vm_enter_fn enter;
 		const void *address = at(program, image->enter_off);

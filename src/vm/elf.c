@@ -129,7 +129,6 @@ static int read_section(struct tt_elf *elf, uint32_t index, struct tt_elf_sectio
 {
 	Elf_Scn *scn = elf_getscn(elf->elf, index);
 	Elf64_Shdr *sh = scn ? elf64_getshdr(scn) : NULL;
-	Elf_Data *data;
 
 	if (!sh)
 		return tt_elf_fail(elf, -1, "broken file: section %u: %.100s", index,
@@ -149,13 +148,9 @@ static int read_section(struct tt_elf *elf, uint32_t index, struct tt_elf_sectio
 				   "truncated or broken: section %u lies outside the %zu "
 				   "bytes",
 				   index, elf->bytes);
-	if (!sh->sh_size)
-		return 0;
-	data = elf_rawdata(scn, NULL);
-	if (!data || !data->d_buf || data->d_size != sh->sh_size)
-		return tt_elf_fail(elf, -1, "broken file: section %u: %.100s", index,
-				   elf_errmsg(-1));
-	ret->bytes = data->d_buf;
+	/* Not elf_getdata: what it thinks of a section differs from one version to the next. */
+	if (sh->sh_size)
+		ret->bytes = elf->copy + sh->sh_offset;
 	return 0;
 }
 
@@ -257,22 +252,22 @@ static int read_all(struct tt_elf *elf, const void *bytes)
 	return err;
 }
 
-int tutti_vm_object_open(const void *bytes, size_t n_bytes, struct tutti_vm_object **ret_object,
+int tutti_vm_object_open(const void *elf, size_t bytes, struct tutti_vm_object **ret_object,
 			 struct tutti_vm_error *ret_error)
 {
-	struct tt_elf elf = {.bytes = n_bytes, .error = ret_error};
+	struct tt_elf e = {.bytes = bytes, .error = ret_error};
 	int err;
 
-	elf.object = tt_vm_object_create();
-	err = elf.object ? read_all(&elf, bytes) : tt_elf_no_memory(&elf);
+	e.object = tt_vm_object_create();
+	err = e.object ? read_all(&e, elf) : tt_elf_no_memory(&e);
 	if (err)
-		tutti_vm_object_destroy(elf.object);
+		tutti_vm_object_destroy(e.object);
 	else
-		*ret_object = elf.object;
-	free(elf.btf.type_off);
-	free(elf.extern_of);
-	free(elf.sections);
-	elf_end(elf.elf);
-	free(elf.copy);
+		*ret_object = e.object;
+	free(e.btf.type_off);
+	free(e.extern_of);
+	free(e.sections);
+	elf_end(e.elf);
+	free(e.copy);
 	return err;
 }

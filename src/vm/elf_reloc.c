@@ -5,10 +5,11 @@
  *	R_BPF_64_64     wide instruction: a variable's address, or a map
  *	R_BPF_64_32     call: a function of this object, or a helper by name
  *	R_BPF_64_ABS64  data: a variable's address
- *	R_BPF_64_ABS32  the same in 32 bits, which is enough for our addresses
+ *	R_BPF_64_ABS32, R_BPF_64_NODYLD32
+ *	                the same in 32 bits, which is enough for our addresses
  *
  * The addend lies in the place itself (SHT_REL). Those of sections that are
- * not loaded, R_BPF_64_NODYLD32 in .BTF among them, concern nobody here.
+ * not loaded, as .BTF, concern nobody here.
  */
 #include "vm/elf_int.h"
 
@@ -18,8 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* <elf.h> has only two of them. */
-enum { RELOC_NONE = 0, RELOC_64_64 = 1, RELOC_ABS64 = 2, RELOC_ABS32 = 3, RELOC_64_32 = 10 };
+/* <elf.h> has only some of them. */
+enum {
+	RELOC_NONE = 0,
+	RELOC_64_64 = 1,
+	RELOC_ABS64 = 2,
+	RELOC_ABS32 = 3,
+	RELOC_NODYLD32 = 4,
+	RELOC_64_32 = 10,
+};
 
 struct place {
 	struct tt_elf_section *section; /* loaded */
@@ -221,12 +229,12 @@ static int relocate_data(struct tt_elf *elf, const struct place *p, uint32_t typ
 	const struct tt_elf_section *s = p->section;
 	uint8_t *window = s->kind == TT_ELF_DATA ? elf->object->data : elf->object->rodata;
 	uint64_t address = 0;
-	size_t bytes = type == RELOC_ABS32 ? sizeof(uint32_t) : sizeof(uint64_t);
+	size_t bytes = type == RELOC_ABS64 ? sizeof(uint64_t) : sizeof(uint32_t);
 	int err;
 
-	if (type != RELOC_ABS64 && type != RELOC_ABS32)
+	if (type != RELOC_ABS64 && type != RELOC_ABS32 && type != RELOC_NODYLD32)
 		return unknown_type(elf, p, type);
-	if (type == RELOC_ABS32 && s->has_reltable)
+	if (type != RELOC_ABS64 && s->has_reltable)
 		return fail_at(elf, p, "a table of relative addresses: compile without %s",
 			       "-fPIC");
 	if (!s->bytes || s->size - p->off < bytes)
@@ -234,7 +242,7 @@ static int relocate_data(struct tt_elf *elf, const struct place *p, uint32_t typ
 			       p->name);
 	/* Little-endian, as the host: the lower half of the number comes first. */
 	memcpy(&address, window + s->base + p->off, bytes);
-	if (type == RELOC_ABS32)
+	if (type != RELOC_ABS64)
 		address = (uint64_t)(int64_t)(int32_t)address;
 	err = resolve_data(elf, p, address, &address);
 	if (err)

@@ -83,7 +83,8 @@ static void helper_faults(void **state)
 	assert_int_equal(e->result.helper_error, -EPERM);
 	assert_int_equal(e->result.budget_left, 5);
 	tutti_vm_fault_text(e->program, &e->result, text, sizeof text);
-	assert_string_equal(text, "instruction 1: a helper ended the run: Operation not permitted");
+	assert_string_equal(
+		text, "line 2: instruction 1: a helper ended the run: Operation not permitted");
 	assert_int_equal(engines_run(e, good, 2, 10), 0);
 	/* Nothing of one fault is left in the next. */
 	assert_int_equal(engines_run(e, good, 2, 1), -EFAULT);

@@ -229,8 +229,9 @@ static void fault_texts(void **state)
 	assert_memory_equal(text, "instruction 0: ", 15);
 	result.pc = 2;
 	assert_int_equal(tutti_vm_fault_text(e->program, &result, text, 8),
-			 (int)strlen(texts[TUTTI_VM_FAULT_BUDGET]) - (int)strlen("a.c:7: "));
-	assert_string_equal(text, "instruc");
+			 (int)strlen("line 8: ") + (int)strlen(texts[TUTTI_VM_FAULT_BUDGET]) -
+				 (int)strlen("a.c:7: "));
+	assert_string_equal(text, "line 8:");
 	assert_string_equal(
 		tutti_vm_fault_name((enum tutti_vm_fault_kind)(TUTTI_VM_FAULT_INSN + 1)),
 		"unknown");

@@ -37,6 +37,8 @@ int tutti_vm_fault_text(const struct tutti_vm_program *program,
 
 	if (line && line->file)
 		snprintf(where, sizeof where, "%.80s:%u: ", line->file, line->line);
+	else if (line)
+		snprintf(where, sizeof where, "line %u: ", line->line);
 	switch (result->fault) {
 	case TUTTI_VM_FAULT_READ:
 	case TUTTI_VM_FAULT_WRITE:

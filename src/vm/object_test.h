@@ -52,7 +52,8 @@ static inline const char *tt_vm_broken_object(const struct tutti_vm_object *o)
 	if (o->data_bytes >= TUTTI_VM_WINDOW_BYTES || o->rodata_bytes >= TUTTI_VM_WINDOW_BYTES)
 		return "data does not fit into its window";
 	for (uint32_t i = 0; i < o->n_lines; i++) {
-		if (o->lines[i].insn >= o->n_insns || (i && o->lines[i].insn < o->lines[i - 1].insn))
+		if (o->lines[i].insn >= o->n_insns ||
+		    (i && o->lines[i].insn < o->lines[i - 1].insn))
 			return "lines are not in order";
 		sink ^= o->lines[i].text ? (uint8_t)strlen(o->lines[i].text) : 0;
 		sink ^= o->lines[i].file ? (uint8_t)strlen(o->lines[i].file) : 0;

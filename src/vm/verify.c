@@ -21,8 +21,11 @@ enum {
 	BLOCK_EXACT = 16,
 	/* after these, at once. */
 	BLOCK_THRESHOLDS = 40,
-	/* So that a hostile object costs a second at most: visits of an instruction on average. */
-	MAX_VISITS = 400,
+	/*
+	 * Visits of an instruction on average. A handful do for what compilers make;
+	 * the rules above make at most some sixty of them, only of what is made for it.
+	 */
+	MAX_VISITS = 32,
 };
 
 /* --- control flow ------------------------------------------------------------------ */
@@ -239,26 +242,22 @@ static void step(const struct tt_vm_verifier *v, const struct tt_vm_vfunc *func,
 
 	switch (TT_CLASS(insn->code)) {
 	case TT_ALU:
-	case TT_ALU64:
-		tt_vm_alu(state, insn);
-		return;
-	case TT_JMP:
-		tt_vm_helper_call(v, state, insn);
-		return;
+	case TT_ALU64: tt_vm_alu(state, insn); return;
+	case TT_JMP: tt_vm_helper_call(v, state, insn); return;
 	case TT_LD:
 		if (tt_vm_src(insn) == TT_WIDE_MAP) {
 			*dst = (struct tt_vm_reg){.kind = TT_MAPREF,
 						  .min = (uint32_t)insn->imm,
 						  .max = (uint32_t)insn->imm};
 		} else {
-			uint64_t number = tt_vm_wide(insn), window = number >> TUTTI_VM_WINDOW_SHIFT;
+			uint64_t number = tt_vm_wide(insn),
+				 window = number >> TUTTI_VM_WINDOW_SHIFT;
 			bool own = window == TUTTI_VM_DATA || window == TUTTI_VM_RODATA;
 
 			*dst = tt_vm_range(number, number, own ? (uint8_t)window : 0);
 		}
 		return;
-	default:
-		tt_vm_access(v, func, state, insn);
+	default: tt_vm_access(v, func, state, insn);
 	}
 }
 
@@ -395,15 +394,11 @@ static int check_step(struct tt_vm_verifier *v, const struct tt_vm_vfunc *func,
 
 	switch (TT_CLASS(insn->code)) {
 	case TT_ALU:
-	case TT_ALU64:
-		return check_alu(v, state, i);
-	case TT_LD:
-		return 0;
+	case TT_ALU64: return check_alu(v, state, i);
+	case TT_LD: return 0;
 	case TT_JMP:
-	case TT_JMP32:
-		break;
-	default:
-		return tt_vm_check_access(v, func, state, i);
+	case TT_JMP32: break;
+	default: return tt_vm_check_access(v, func, state, i);
 	}
 	if (is_jump(insn))
 		return check_jump(v, state, i);
@@ -449,6 +444,10 @@ static int check_env(struct tt_vm_verifier *v)
 		return tt_vm_fail(v->error, -EINVAL, NULL, -1, -1,
 				  "the environment has %u helpers, more than %d", env->n_helpers,
 				  TUTTI_VM_MAX_HELPERS);
+	if (env->n_hooks > INT16_MAX) /* hook_of_func */
+		return tt_vm_fail(v->error, -EINVAL, NULL, -1, -1,
+				  "the environment has %u hooks, more than %d", env->n_hooks,
+				  INT16_MAX);
 	for (uint32_t i = 0; i < env->n_hooks; i++) {
 		const struct tutti_vm_hook *hook = &env->hooks[i];
 

@@ -21,8 +21,8 @@
 #include <string.h>
 
 static const char *const window_names[TUTTI_VM_WINDOWS] = {
-	"memory", "stack", "data", "read-only data", "context", "packet", "map memory",
-	"extra memory"};
+	"memory",  "stack",  "data",	   "read-only data",
+	"context", "packet", "map memory", "extra memory"};
 
 /* An access, or what a helper gets: bytes from a base register plus off. */
 struct access {
@@ -171,8 +171,7 @@ static int check_frame(struct tt_vm_verifier *v, const struct tt_vm_reg *r, cons
 		return tt_vm_refuse(v, a->insn, (int32_t)a->reg,
 				    "%s of %" PRIu64 " bytes at r10%+" PRId64
 				    ", outside the function's stack frame (r10-512 to r10-1)",
-				    verb(a), a->bytes,
-				    low + (int64_t)a->bytes > 0 ? low : high);
+				    verb(a), a->bytes, low + (int64_t)a->bytes > 0 ? low : high);
 	if (a->atomic && low == high && low % (int64_t)a->bytes)
 		return tt_vm_refuse(v, a->insn, (int32_t)a->reg,
 				    "atomic operation on %" PRIu64 " bytes at r10%+" PRId64
@@ -247,8 +246,8 @@ static int check_number(struct tt_vm_verifier *v, const struct tt_vm_vfunc *func
 	if (low > high || window < TUTTI_VM_DATA || window >= TUTTI_VM_WINDOWS)
 		return 0;
 	there = bytes_of(v, func, (unsigned)window);
-	if (a->bytes > there || high - tutti_vm_address((enum tutti_vm_window)window) >
-					there - a->bytes)
+	if (a->bytes > there ||
+	    high - tutti_vm_address((enum tutti_vm_window)window) > there - a->bytes)
 		return 0;
 	note->window = (uint8_t)window;
 	if (a->write && window != TUTTI_VM_DATA) {
@@ -271,15 +270,13 @@ static int check(struct tt_vm_verifier *v, const struct tt_vm_vfunc *func,
 		 const struct tt_vm_reg *r, const struct access *a, struct tt_vm_note *note)
 {
 	switch (r->kind) {
-	case TT_FRAME:
-		return check_frame(v, r, a, note);
+	case TT_FRAME: return check_frame(v, r, a, note);
 	case TT_MAPREF:
 		return tt_vm_refuse(v, a->insn, (int32_t)a->reg,
 				    "%s through r%u, which is the map %s (look a value up, and use "
 				    "its address)",
 				    verb(a), a->reg, v->object->maps[r->min].name);
-	default:
-		return check_number(v, func, r, a, note);
+	default: return check_number(v, func, r, a, note);
 	}
 }
 

@@ -103,27 +103,22 @@ static struct tt_vm_reg range_of(uint8_t op, const struct tt_vm_reg *a, const st
 	uint64_t limit = limit_of(narrow), product;
 
 	switch (op) {
-	case TT_ADD:
-		return range_of_sum(a, b, narrow);
-	case TT_SUB:
-		return range_of_difference(a, b, narrow);
+	case TT_ADD: return range_of_sum(a, b, narrow);
+	case TT_SUB: return range_of_difference(a, b, narrow);
 	case TT_MUL:
 		if (__builtin_mul_overflow(a->max, b->max, &product) || product > limit)
 			return tt_vm_range(0, limit, 0);
 		return tt_vm_range(a->min * b->min, product, 0);
 	case TT_DIV: /* by zero it gives zero */
-		return b->min ? tt_vm_range(a->min / b->max, a->max / b->min, 0) :
-				tt_vm_range(0, a->max, 0);
+		return b->min ? tt_vm_range(a->min / b->max, a->max / b->min, 0)
+			      : tt_vm_range(0, a->max, 0);
 	case TT_MOD: /* by zero it gives the dividend */
 		return tt_vm_range(0, b->min && b->max - 1 < a->max ? b->max - 1 : a->max, 0);
-	case TT_AND:
-		return tt_vm_range(0, a->max < b->max ? a->max : b->max, 0);
+	case TT_AND: return tt_vm_range(0, a->max < b->max ? a->max : b->max, 0);
 	case TT_OR:
 		return tt_vm_range(a->min > b->min ? a->min : b->min, filled(a->max | b->max), 0);
-	case TT_XOR:
-		return tt_vm_range(0, filled(a->max | b->max), 0);
-	default:
-		return range_of_shift(op, a, b, narrow);
+	case TT_XOR: return tt_vm_range(0, filled(a->max | b->max), 0);
+	default: return range_of_shift(op, a, b, narrow);
 	}
 }
 
@@ -156,13 +151,10 @@ static struct tt_vm_reg frame_moved(const struct tt_vm_reg *frame, const struct 
 static uint8_t window_of(uint8_t op, const struct tt_vm_reg *a, const struct tt_vm_reg *b)
 {
 	switch (op) {
-	case TT_ADD:
-		return a->window && b->window ? 0 : a->window | b->window;
+	case TT_ADD: return a->window && b->window ? 0 : a->window | b->window;
 	case TT_SUB:
-	case TT_AND:
-		return b->window ? 0 : a->window;
-	default:
-		return 0;
+	case TT_AND: return b->window ? 0 : a->window;
+	default: return 0;
 	}
 }
 
@@ -235,11 +227,8 @@ void tt_vm_alu(struct tt_vm_state *state, const struct tutti_vm_insn *insn)
 			old = lower_half(old);
 		*dst = range_of_difference(&zero, &old, narrow);
 		break;
-	case TT_END:
-		*dst = tt_vm_range(0, UINT64_MAX >> (64 - insn->imm), 0);
-		break;
-	default:
-		*dst = operate(insn, dst, src);
+	case TT_END: *dst = tt_vm_range(0, UINT64_MAX >> (64 - insn->imm), 0); break;
+	default: *dst = operate(insn, dst, src);
 	}
 }
 
@@ -282,16 +271,20 @@ static void refine_unequal(struct tt_vm_reg *a, const struct tt_vm_reg *b)
 }
 
 /*
- * Signed: as unsigned when neither is negative. And what is above a number that
- * is not negative is not negative itself.
+ * Signed: as unsigned when neither is negative. And what is above -1, or above a
+ * number that is not negative, is not negative itself.
  */
 static void refine_signed_less(struct tt_vm_reg *a, struct tt_vm_reg *b, bool or_equal,
 			       uint64_t largest)
 {
-	if (a->max > largest)
+	bool above_minus_one = !or_equal && a->min == 2 * largest + 1;
+
+	if (a->max > largest && !above_minus_one)
 		return;
 	if (b->max > largest && b->min <= largest)
 		b->max = largest;
+	if (above_minus_one)
+		return;
 	if (b->max <= largest)
 		refine_less(a, b, or_equal);
 }

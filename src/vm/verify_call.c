@@ -224,9 +224,9 @@ void tt_vm_entry_state(const struct tt_vm_verifier *v, const struct tt_vm_vfunc 
 		uint64_t address = tutti_vm_address((enum tutti_vm_window)arg->window);
 
 		/* Where bytes are declared, it is the address of the first. */
-		ret->reg[TT_R1 + i] = arg->bytes && arg->window >= TUTTI_VM_CTX ?
-					      tt_vm_range(address, address, arg->window) :
-					      tt_vm_any(arg->window);
+		ret->reg[TT_R1 + i] = arg->bytes && arg->window >= TUTTI_VM_CTX
+					      ? tt_vm_range(address, address, arg->window)
+					      : tt_vm_any(arg->window);
 	}
 }
 
@@ -332,8 +332,8 @@ static int check_memory(struct tt_vm_verifier *v, const struct tt_vm_vfunc *func
 
 	if (kind == TUTTI_VM_ARG_KEY || kind == TUTTI_VM_ARG_VALUE) {
 		if (call->map)
-			bytes = kind == TUTTI_VM_ARG_KEY ? call->map->key_bytes :
-							   call->map->value_bytes;
+			bytes = kind == TUTTI_VM_ARG_KEY ? call->map->key_bytes
+							 : call->map->value_bytes;
 	} else if (reg < TT_R5 && call->helper->arg[reg] == TUTTI_VM_ARG_BYTES) {
 		err = tt_vm_check_set(v, state, call->insn, reg + 1);
 		if (!err)
@@ -345,8 +345,7 @@ static int check_memory(struct tt_vm_verifier *v, const struct tt_vm_vfunc *func
 			return 0;
 		bytes = state->reg[reg + 1].min;
 	}
-	return tt_vm_check_memory(v, func, r, call->insn, reg, bytes,
-				  kind == TUTTI_VM_ARG_WRITE);
+	return tt_vm_check_memory(v, func, r, call->insn, reg, bytes, kind == TUTTI_VM_ARG_WRITE);
 }
 
 /* The hook's first argument, as far as it can be told; the rest shows when it runs. */
@@ -385,17 +384,13 @@ static int check_argument(struct tt_vm_verifier *v, const struct tt_vm_vfunc *fu
 					    call->helper->name, reg);
 		call->map = &v->object->maps[r->min];
 		return 0;
-	case TUTTI_VM_ARG_BYTES:
-		return check_bytes(v, call, state, reg);
-	case TUTTI_VM_ARG_CTX:
-		return check_ctx(v, func, call, r, reg);
+	case TUTTI_VM_ARG_BYTES: return check_bytes(v, call, state, reg);
+	case TUTTI_VM_ARG_CTX: return check_ctx(v, func, call, r, reg);
 	case TUTTI_VM_ARG_READ:
 	case TUTTI_VM_ARG_WRITE:
 	case TUTTI_VM_ARG_KEY:
-	case TUTTI_VM_ARG_VALUE:
-		return check_memory(v, func, call, state, reg);
-	default:
-		return 0;
+	case TUTTI_VM_ARG_VALUE: return check_memory(v, func, call, state, reg);
+	default: return 0;
 	}
 }
 
@@ -413,11 +408,11 @@ int tt_vm_check_helper_call(struct tt_vm_verifier *v, const struct tt_vm_vfunc *
 	call.helper = &v->env->helpers[i];
 	if (!(func->helpers >> i & 1)) {
 		if (func->hook >= 0)
-			return tt_vm_refuse(v, insn, -1,
-					    "%.40s may not be called in section \"%.40s\" (move the "
-					    "call to another handler)",
-					    call.helper->name,
-					    v->object->funcs[func - v->funcs].section);
+			return tt_vm_refuse(
+				v, insn, -1,
+				"%.40s may not be called in section \"%.40s\" (move the "
+				"call to another handler)",
+				call.helper->name, v->object->funcs[func - v->funcs].section);
 		return tt_vm_refuse(v, insn, -1,
 				    "%.40s may not be called by every handler that calls %.40s "
 				    "(move the call to the handlers that may)",

@@ -26,20 +26,14 @@ static unsigned uses_of_alu(const struct tutti_vm_insn *insn)
 	unsigned uses = USES_DST | WRITES_DST | (by_reg ? USES_SRC : USES_IMM);
 
 	switch (TT_OP(insn->code)) {
-	case TT_NEG:
-		return by_reg ? UNKNOWN : USES_DST | WRITES_DST;
-	case TT_END:
-		return wide && by_reg ? UNKNOWN : USES_DST | WRITES_DST | USES_IMM;
+	case TT_NEG: return by_reg ? UNKNOWN : USES_DST | WRITES_DST;
+	case TT_END: return wide && by_reg ? UNKNOWN : USES_DST | WRITES_DST | USES_IMM;
 	case TT_DIV:
-	case TT_MOD:
-		return uses | USES_OFF;
-	case TT_MOV:
-		return by_reg ? uses | USES_OFF : uses;
+	case TT_MOD: return uses | USES_OFF;
+	case TT_MOV: return by_reg ? uses | USES_OFF : uses;
 	case 0xe0:
-	case 0xf0:
-		return UNKNOWN;
-	default:
-		return uses;
+	case 0xf0: return UNKNOWN;
+	default: return uses;
 	}
 }
 
@@ -52,15 +46,11 @@ static unsigned uses_of_jump(uint8_t code)
 		if (by_reg)
 			return UNKNOWN;
 		return narrow ? USES_IMM : USES_OFF;
-	case TT_CALL:
-		return narrow || by_reg ? UNKNOWN : USES_SRC | USES_IMM;
-	case TT_EXIT:
-		return narrow || by_reg ? UNKNOWN : 0;
+	case TT_CALL: return narrow || by_reg ? UNKNOWN : USES_SRC | USES_IMM;
+	case TT_EXIT: return narrow || by_reg ? UNKNOWN : 0;
 	case 0xe0:
-	case 0xf0:
-		return UNKNOWN;
-	default:
-		return USES_DST | USES_OFF | (by_reg ? USES_SRC : USES_IMM);
+	case 0xf0: return UNKNOWN;
+	default: return USES_DST | USES_OFF | (by_reg ? USES_SRC : USES_IMM);
 	}
 }
 
@@ -70,16 +60,14 @@ static unsigned uses_of_memory(const struct tutti_vm_insn *insn)
 	unsigned uses = USES_DST | USES_OFF;
 
 	switch (TT_CLASS(code)) {
-	case TT_LD:
-		return code == TT_LDDW ? USES_DST | USES_SRC | USES_IMM | WRITES_DST : UNKNOWN;
+	case TT_LD: return code == TT_LDDW ? USES_DST | USES_SRC | USES_IMM | WRITES_DST : UNKNOWN;
 	case TT_LDX:
 		if (TT_MODE(code) == TT_MEM)
 			return uses | USES_SRC | WRITES_DST;
-		return TT_MODE(code) == TT_MEMSX && TT_SIZE(code) != TT_DW ?
-			       uses | USES_SRC | WRITES_DST :
-			       UNKNOWN;
-	case TT_ST:
-		return TT_MODE(code) == TT_MEM ? uses | USES_IMM : UNKNOWN;
+		return TT_MODE(code) == TT_MEMSX && TT_SIZE(code) != TT_DW
+			       ? uses | USES_SRC | WRITES_DST
+			       : UNKNOWN;
+	case TT_ST: return TT_MODE(code) == TT_MEM ? uses | USES_IMM : UNKNOWN;
 	default:
 		if (TT_MODE(code) == TT_MEM)
 			return uses | USES_SRC;
@@ -95,13 +83,10 @@ static unsigned uses_of(const struct tutti_vm_insn *insn)
 {
 	switch (TT_CLASS(insn->code)) {
 	case TT_ALU:
-	case TT_ALU64:
-		return uses_of_alu(insn);
+	case TT_ALU64: return uses_of_alu(insn);
 	case TT_JMP:
-	case TT_JMP32:
-		return uses_of_jump(insn->code);
-	default:
-		return uses_of_memory(insn);
+	case TT_JMP32: return uses_of_jump(insn->code);
+	default: return uses_of_memory(insn);
 	}
 }
 
@@ -147,8 +132,7 @@ static int check_values(const struct tutti_vm_object *object, uint32_t index,
 		case TT_ADD:
 		case TT_OR:
 		case TT_AND:
-		case TT_XOR:
-			return 0;
+		case TT_XOR: return 0;
 		case TT_XCHG & ~TT_FETCH:
 		case TT_CMPXCHG & ~TT_FETCH:
 			if (insn->imm & TT_FETCH)
@@ -183,8 +167,9 @@ static int check_wide(const struct tutti_vm_object *object, uint32_t index,
 	uint8_t how = tt_vm_src(insn);
 
 	if (index + 1 >= object->n_insns)
-		return tt_vm_fail(error, -EACCES, object, (int32_t)index, -1,
-				  "the second half of this wide instruction is missing (two slots)");
+		return tt_vm_fail(
+			error, -EACCES, object, (int32_t)index, -1,
+			"the second half of this wide instruction is missing (two slots)");
 	if (insn[1].code || insn[1].regs || insn[1].off)
 		return tt_vm_fail(error, -EACCES, object, (int32_t)index + 1, -1,
 				  "the second half of a wide instruction has more than an "

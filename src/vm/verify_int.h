@@ -39,7 +39,7 @@
 enum tt_vm_reg_kind {
 	TT_UNSET, /* read only to be refused; window: enum tt_vm_unset */
 	TT_NUMBER,
-	TT_FRAME, /* own frame pointer plus (int64_t)min to (int64_t)max */
+	TT_FRAME,  /* own frame pointer plus (int64_t)min to (int64_t)max */
 	TT_MAPREF, /* min: index */
 };
 
@@ -65,8 +65,8 @@ struct tt_vm_state {
 /* Where a state is kept: the start of a basic block. */
 struct tt_vm_block {
 	uint32_t insn, func;
-	bool seen;     /* its state means something */
-	bool head;     /* some jump goes back to it */
+	bool seen; /* its state means something */
+	bool head; /* some jump goes back to it */
 	uint8_t changes;
 };
 
@@ -76,17 +76,17 @@ struct tt_vm_vcall {
 };
 
 struct tt_vm_vfunc {
-	int hook;           /* of an entry; -1 */
-	unsigned level;     /* longest way from an entry, which has 1; 0: no entry leads here */
-	bool active;        /* on the way that is followed just now */
-	bool returns;       /* an exit is reached */
-	bool relied;        /* what it may rely on has been told by a caller */
+	int hook;	/* of an entry; -1 */
+	unsigned level; /* longest way from an entry, which has 1; 0: no entry leads here */
+	bool active;	/* on the way that is followed just now */
+	bool returns;	/* an exit is reached */
+	bool relied;	/* what it may rely on has been told by a caller */
 	uint8_t ret_changes;
-	uint32_t calls;     /* first of its calls; they lie side by side */
+	uint32_t calls; /* first of its calls; they lie side by side */
 	uint32_t n_calls;
-	uint32_t sites;     /* first call of it, plus one */
-	struct tt_vm_reg ret; /* r0 at its exits */
-	uint64_t helpers;   /* allowed, whichever entry led here */
+	uint32_t sites;			  /* first call of it, plus one */
+	struct tt_vm_reg ret;		  /* r0 at its exits */
+	uint64_t helpers;		  /* allowed, whichever entry led here */
 	uint32_t bytes[TUTTI_VM_WINDOWS]; /* always there, whichever entry led here */
 	uint32_t ctx_window; /* of the hooks' first arguments; 0: a number, or they differ */
 };
@@ -98,8 +98,8 @@ struct tt_vm_verifier {
 	const struct tutti_vm_env *env;
 	struct tutti_vm_error *error;
 	struct tt_vm_note *notes;
-	uint8_t *mark;     /* per instruction: TT_MARK_... */
-	uint32_t *func_of; /* per instruction; kept for block starts and calls */
+	uint8_t *mark;	    /* per instruction: TT_MARK_... */
+	uint32_t *func_of;  /* per instruction; kept for block starts and calls */
 	uint32_t *block_of; /* per instruction: index plus one, for block starts */
 	struct tt_vm_block *blocks;
 	struct tt_vm_state *states; /* per block */

@@ -14,16 +14,20 @@ struct tt_vm_reg tt_vm_outside(struct tt_vm_reg r)
 	return r.kind == TT_FRAME ? tt_vm_any(TUTTI_VM_STACK) : r;
 }
 
-/* A hint for what may be either; NULL beside an address leaves the hint. */
-static uint8_t join_windows(const struct tt_vm_reg *a, const struct tt_vm_reg *b)
+/*
+ * A hint for what may be either; NULL beside an address leaves the hint. It
+ * climbs, too: none of NULL, a window of NULL, that or another of what is not
+ * NULL, none.
+ */
+static uint8_t join_windows(const struct tt_vm_reg *into, const struct tt_vm_reg *r)
 {
-	if (a->window == b->window)
-		return a->window;
-	if (tt_vm_is_known(a) && a->min == 0)
-		return b->window;
-	if (tt_vm_is_known(b) && b->min == 0)
-		return a->window;
-	return 0;
+	bool null = tt_vm_is_known(into) && into->min == 0;
+
+	if (into->window == r->window)
+		return into->window;
+	if (tt_vm_is_known(r) && r->min == 0)
+		return null && !into->window ? r->window : into->window;
+	return null ? r->window : 0;
 }
 
 static void widen_number(const struct tt_vm_verifier *v, struct tt_vm_reg *into,
@@ -74,8 +78,8 @@ bool tt_vm_join_reg(const struct tt_vm_verifier *v, struct tt_vm_reg *into,
 			into->min = r->min;
 		if (r->max > into->max)
 			into->max = r->max;
-		if (widen != TT_EXACT && (into->min != old.min || into->max != old.max ||
-					  into->window != old.window))
+		if (widen != TT_EXACT &&
+		    (into->min != old.min || into->max != old.max || into->window != old.window))
 			widen_number(v, into, &old, widen);
 	}
 	return into->kind != old.kind || into->min != old.min || into->max != old.max ||
@@ -134,8 +138,7 @@ void tt_vm_find_thresholds(struct tt_vm_verifier *v)
 		case TT_JA:
 		case TT_CALL:
 		case TT_EXIT:
-		case TT_JSET:
-			break;
+		case TT_JSET: break;
 		default:
 			/* A counter stays below what it is compared with, or reaches it. */
 			if (insn->imm <= 0)

@@ -11,7 +11,7 @@
  * and leaves ("side exit"), and the interpreter goes on at that instruction:
  * it finds the fault and reports it, or finds none (a hint was wrong) and runs
  * to the end. So faults cannot differ, and compiled code needs none of the
- * rare cases. Decision 0018.
+ * rare cases. Decision 0020.
  */
 #ifndef TT_VM_INT_H
 #define TT_VM_INT_H
@@ -128,12 +128,12 @@ struct tutti_vm_context {
 	void (*unwind)(struct tutti_vm_context *context, const uint64_t *sp);
 	uint32_t pc; /* side exit, helper call: the instruction */
 
-	uint32_t depth; /* callers in frames */
+	uint64_t first_arg; /* of the entry: what TUTTI_VM_ARG_CTX must be */
+	uint32_t depth;	    /* callers in frames */
 	struct tt_vm_frame frames[TUTTI_VM_MAX_DEPTH];
 	struct tutti_vm_result result; /* but r0 and budget_left */
 
 	const struct tutti_vm_program *program;
-	uint64_t first_arg; /* of the run, what helpers get as TUTTI_VM_ARG_CTX */
 	void *user;
 	void **maps;
 	uint8_t *data;

@@ -11,7 +11,8 @@ u32 counter = 7;
 u8 wide[64] __attribute__((aligned(64))) = {1, 2, 3};
 static volatile u64 zeroes[3];
 static volatile u32 ones[4] = {11, 12, 13, 14};
-static volatile struct node list[2] = {{(struct node *)&list[1], 21}, {(struct node *)&list[0], 22}};
+static volatile struct node list[2] = {{(struct node *)&list[1], 21},
+				       {(struct node *)&list[0], 22}};
 const char *const names[2] = {"alpha", "beta"};
 const volatile u32 *const places[3] = {&counter, &ones[2], ones + 4};
 const u64 table[4] = {31, 32, 33, 34};

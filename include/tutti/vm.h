@@ -48,6 +48,9 @@
 extern "C" {
 #endif
 
+/* The library hides all else. */
+#pragma GCC visibility push(default)
+
 enum {
 	TUTTI_VM_MAX_INSNS = 65536, /* of an object */
 	TUTTI_VM_MAX_DEPTH = 8,	    /* functions active at once, the entry included */
@@ -307,6 +310,8 @@ int tutti_vm_run(struct tutti_vm_context *context, int entry, const uint64_t *ar
 /* As tutti_vm_run, but interpreted in any case. */
 int tutti_vm_interpret(struct tutti_vm_context *context, int entry, const uint64_t *args,
 		       unsigned n_args, uint64_t budget, struct tutti_vm_result *ret_result);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -162,7 +162,8 @@ static unsigned place(struct generator *g, unsigned bytes, int *ret_off)
 
 	if (!g->options->bounded && one_in(g, 24)) {
 		/* Anywhere at all: a number that the verifier cannot know. */
-		put(g, TT_LDX | TT_MEM | TT_DW, TT_R9, PACKET, (int)below(g, GENERATE_PACKET - 8), 0);
+		put(g, TT_LDX | TT_MEM | TT_DW, TT_R9, PACKET, (int)below(g, GENERATE_PACKET - 8),
+		    0);
 		*ret_off = (int16_t)(byte(g) << 8 | byte(g));
 		return TT_R9;
 	}

@@ -246,7 +246,7 @@ static int take_options(const struct command *command, int argc, char **argv)
 	bool json = false;
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, ":jh", known, NULL)) != -1)
+	while ((opt = getopt_long(argc, argv, ":h", known, NULL)) != -1)
 		switch (opt) {
 		case 'j': json = true; break;
 		case 'h': return usage();

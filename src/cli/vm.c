@@ -130,13 +130,11 @@ static const struct option conformance_options[] = {COMMON_OPTIONS, {NULL, 0, NU
 static const struct command {
 	const char *name, *full_name;
 	const struct option *options;
-	const char *letters; /* of the same */
 	int (*run)(const char *path, const struct options *options);
 	const char *no_path;
 } commands[] = {
-	{"run", "vm run", run_options, ":e:m:b:jh", run, "which file?"},
-	{"conformance", "vm conformance", conformance_options, ":e:jh", conformance,
-	 "which folder?"},
+	{"run", "vm run", run_options, run, "which file?"},
+	{"conformance", "vm conformance", conformance_options, conformance, "which folder?"},
 };
 
 static int take_options(const struct command *command, int argc, char **argv)
@@ -145,7 +143,7 @@ static int take_options(const struct command *command, int argc, char **argv)
 	const char *name = command->full_name;
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, command->letters, command->options, NULL)) != -1)
+	while ((opt = getopt_long(argc, argv, ":h", command->options, NULL)) != -1)
 		switch (opt) {
 		case 'e':
 			if (!tt_arg_engine(optarg, &options.engine))

@@ -49,6 +49,7 @@ void tt_emit_alu(struct tt_emit *emit, const struct tt_vm_op *op);
 enum tt_emit_by {
 	TT_BY_FRAME,  /* off from the function's frame pointer; proved */
 	TT_BY_WINDOW, /* off from the start of the op's window; proved */
+	TT_BY_WITHIN, /* the op's register and offset, proved to be inside its window */
 	TT_BY_GROUP,  /* off from the group's pointer */
 	TT_BY_CHECK,  /* the op's register and offset, checked against its window, 0: all of them */
 };

@@ -101,6 +101,24 @@ static struct mem in_window(struct tt_emit *e, unsigned window, int32_t off)
 	return (struct mem){RCX, NO_REG, off};
 }
 
+/* The address less the window's is the distance from its first byte. */
+static struct mem within(struct tt_emit *e, const struct tt_vm_op *op,
+			 const struct tt_emit_address *address)
+{
+	struct mem mem = operand(e, address, -((int64_t)op->window << TUTTI_VM_WINDOW_SHIFT));
+	uint8_t base = e->base_in[op->window];
+
+	if (base != NO_REG && mem.index == NO_REG) {
+		mem.index = base;
+		return mem;
+	}
+	rx(e, W64, 0x8d, RCX, mem);
+	if (base != NO_REG)
+		return (struct mem){base, RCX, 0};
+	rm(e, W64, 0x03, RCX, CONTEXT, base_field(op->window));
+	return (struct mem){RCX, NO_REG, 0};
+}
+
 void tt_emit_group(struct tt_emit *e, unsigned reg, int32_t off, uint32_t bytes, unsigned window,
 		   bool write, uint32_t pc)
 {
@@ -227,6 +245,7 @@ void tt_emit_access(struct tt_emit *e, const struct tt_vm_op *op, uint32_t pc, e
 	switch (by) {
 	case TT_BY_FRAME: break;
 	case TT_BY_WINDOW: mem = in_window(e, op->window, address->off); break;
+	case TT_BY_WITHIN: mem = within(e, op, address); break;
 	case TT_BY_GROUP: mem.base = e->group; break;
 	case TT_BY_CHECK: mem = check(e, op, address, pc, write); break;
 	}
@@ -237,7 +256,7 @@ void tt_emit_access(struct tt_emit *e, const struct tt_vm_op *op, uint32_t pc, e
 	} else {
 		if (mem.base != RCX || mem.index != NO_REG || mem.disp)
 			rx(e, W64, 0x8d, RCX, mem);
-		if (by == TT_BY_CHECK) {
+		if (by == TT_BY_CHECK || by == TT_BY_WITHIN) {
 			rr(e, W8, 0xf6, 0, RCX); /* test cl */
 			put8(e, tt_vm_bytes(op->op) - 1);
 			tt_x86_side_exit(e, CC_NE, pc, 0);

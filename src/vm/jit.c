@@ -2,7 +2,8 @@
 /*
  * The translation: op by op, in order, for any processor (emit.h).
  *
- * Accesses, cheapest first: proved ones go straight to memory. Of the others,
+ * Accesses, cheapest first: proved ones go straight to memory, those that are
+ * within a window for certain to its base and what the register says. Of the others,
  * those of one run of instructions that use the same register with different
  * offsets are checked together, once (a group): should the check fail, the
  * interpreter takes over at the first of them and finds which one it is that
@@ -48,6 +49,8 @@ static void translate_access(struct tt_jit *jit, uint32_t pc)
 	if (note->proved) {
 		by = note->window == TUTTI_VM_STACK ? TT_BY_FRAME : TT_BY_WINDOW;
 		address.off = note->off;
+	} else if (note->within) {
+		by = TT_BY_WITHIN;
 	} else if (jit->groups && tt_jit_groupable(jit, pc)) {
 		if (!in_group(jit, op))
 			open_group(jit, pc);
@@ -96,13 +99,14 @@ static uint32_t translate_address(struct tt_jit *jit, uint32_t pc)
 	} else {
 		return 0;
 	}
-	if (access->op != TT_NO_OP && tt_jit_groupable(jit, pc + 2) &&
+	if (access->op != TT_NO_OP && tt_jit_addressed(jit, pc + 2) &&
 	    tt_jit_base(access) == move->dst &&
 	    !(TT_CLASS(access->op) == TT_STX && access->src == move->dst) &&
 	    (tt_jit_sets(access) & 1u << move->dst || dead_after(jit, pc + 2, move->dst)) &&
 	    address.off >= -(1 << 24) && address.off <= 1 << 24) {
 		address.off += access->off;
-		tt_emit_access(jit->emit, access, pc, TT_BY_CHECK, &address);
+		tt_emit_access(jit->emit, access, pc,
+			       jit->notes[pc + 2].within ? TT_BY_WITHIN : TT_BY_CHECK, &address);
 		return 3;
 	}
 	tt_emit_lea(jit->emit, move->dst, &address);

@@ -70,6 +70,8 @@ unsigned tt_jit_wishes(const struct tt_jit *jit, const struct tt_vm_func *func,
 
 /* The group that begins with the access at pc. */
 struct tt_jit_group tt_jit_find_group(const struct tt_jit *jit, uint32_t pc);
+/* Is it a load or a store in a known window by a register other than r10? */
+bool tt_jit_addressed(const struct tt_jit *jit, uint32_t pc);
 /* Could the access be one of a group, as far as it alone says? */
 bool tt_jit_groupable(const struct tt_jit *jit, uint32_t pc);
 

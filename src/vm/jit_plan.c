@@ -136,12 +136,17 @@ void tt_jit_plan(struct tt_jit *jit)
 	find_loops(jit);
 }
 
-bool tt_jit_groupable(const struct tt_jit *jit, uint32_t pc)
+bool tt_jit_addressed(const struct tt_jit *jit, uint32_t pc)
 {
 	const struct tt_vm_op *op = &jit->ops[pc];
 
 	return tt_jit_is_access(op->op) && !tt_jit_is_atomic(op->op) && !jit->notes[pc].proved &&
 	       op->window && tt_jit_base(op) != TT_FP;
+}
+
+bool tt_jit_groupable(const struct tt_jit *jit, uint32_t pc)
+{
+	return tt_jit_addressed(jit, pc) && !jit->notes[pc].within;
 }
 
 struct tt_jit_group tt_jit_find_group(const struct tt_jit *jit, uint32_t pc)
@@ -218,9 +223,7 @@ unsigned tt_jit_wishes(const struct tt_jit *jit, const struct tt_vm_func *func,
 		if (!worth[best])
 			return n;
 		worth[best] = 0;
-		wishes[n++] = best == TT_MAX_WISHES - 1
-				      ? (struct tt_emit_wish){.kind = TT_WISH_GROUP}
-				      : (struct tt_emit_wish){.kind = TT_WISH_BASE,
-							      .window = (uint8_t)best};
+		wishes[n].kind = best == TT_MAX_WISHES - 1 ? TT_WISH_GROUP : TT_WISH_BASE;
+		wishes[n++].window = (uint8_t)best;
 	}
 }

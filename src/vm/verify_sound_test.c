@@ -232,7 +232,7 @@ static void test_comparisons(void **state)
 
 /* --- random programs --------------------------------------------------------------- */
 
-enum { INSNS = 48, DATA = 64 };
+enum { INSNS = 72, CALLEE = 20, DATA = 64 };
 
 static const uint8_t operations[] = {TT_ADD, TT_SUB, TT_MUL, TT_DIV, TT_OR,   TT_AND, TT_LSH,
 				     TT_RSH, TT_MOD, TT_XOR, TT_MOV, TT_ARSH, TT_AND, TT_ADD};
@@ -282,22 +282,26 @@ static struct tutti_vm_insn random_access(void)
 	}
 }
 
-static uint32_t random_program(struct tutti_vm_insn *insns)
+/* A call of the object's first function, with what it gets, and new numbers for what it took. */
+static uint32_t random_call(struct tutti_vm_insn *insns, uint32_t n)
 {
-	uint32_t n = 0, first;
+	insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, 1, below(10), 0, 0);
+	insns[n] = I(TT_JMP | TT_CALL, 0, TT_CALL_LOCAL, 0, -(int)n - 1);
+	n++;
+	for (unsigned r = 1; r < 6; r++)
+		insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, r, 0, 0, small());
+	insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, below(3) ? 0 : 8, 0, 0, 0);
+	return n;
+}
 
-	insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, 8, 3, 0, 0); /* r1 to r3 come from outside */
-	for (unsigned r = 0; r < 6; r++)
-		if (r == 0 || r > 2)
-			insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, r, 0, 0, small());
-	for (unsigned w = TUTTI_VM_DATA; w <= TUTTI_VM_RODATA; w++)
-		insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, w + 4, 0, 0,
-			       (int32_t)(w << TUTTI_VM_WINDOW_SHIFT));
-	insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, 9, 10, 0, 0);
-	first = n;
-	while (n < INSNS - 2) {
+/* Instructions from n up to end, which jump to those from first on. */
+static uint32_t random_body(struct tutti_vm_insn *insns, uint32_t n, uint32_t end, bool calls)
+{
+	uint32_t first = n;
+
+	while (n < end) {
 		unsigned base = 6 + below(4);
-		int to = (int)first + (int)below(INSNS - 1 - first) - (int)n - 1;
+		int to = (int)first + (int)below(end + 1 - first) - (int)n - 1;
 
 		switch (below(10)) {
 		case 0:
@@ -324,9 +328,45 @@ static uint32_t random_program(struct tutti_vm_insn *insns)
 		case 5:
 		case 6:
 		case 7: insns[n++] = random_access(); break;
+		case 8:
+			if (calls && n + 8 <= end) {
+				n = random_call(insns, n);
+				break;
+			}
+			/* fallthrough */
 		default: insns[n++] = random_alu();
 		}
 	}
+	return n;
+}
+
+/* r6, r7, r9: data, rodata, frame pointer. */
+static uint32_t set_bases(struct tutti_vm_insn *insns, uint32_t n)
+{
+	for (unsigned w = TUTTI_VM_DATA; w <= TUTTI_VM_RODATA; w++)
+		insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, w + 4, 0, 0,
+			       (int32_t)(w << TUTTI_VM_WINDOW_SHIFT));
+	insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, 9, 10, 0, 0);
+	return n;
+}
+
+/* A function of CALLEE instructions first, if calls; then the entry. */
+static uint32_t random_program(struct tutti_vm_insn *insns, bool calls)
+{
+	uint32_t n = 0;
+
+	if (calls) {
+		insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, 8, 1, 0, 0);
+		insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, 0, 0, 0, small());
+		n = random_body(insns, set_bases(insns, n), CALLEE - 2, false);
+		insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, 0, below(2) ? 0 : 6 + below(4), 0, 0);
+		insns[n++] = EXIT;
+	}
+	insns[n++] = I(TT_ALU64 | TT_MOV | TT_X, 8, 3, 0, 0); /* r1 to r3 come from outside */
+	for (unsigned r = 0; r < 6; r++)
+		if (r == 0 || r > 2)
+			insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, r, 0, 0, small());
+	n = random_body(insns, set_bases(insns, n), INSNS - 2, calls);
 	insns[n++] = I(TT_ALU64 | TT_MOV | TT_K, 0, 0, 0, 0);
 	insns[n++] = EXIT;
 	return n;
@@ -346,11 +386,19 @@ static uint64_t frame_pointer(void)
 	return result.r0;
 }
 
-static struct tutti_vm_object *object_of(const struct tutti_vm_insn *insns, uint32_t n)
+static struct tutti_vm_object *object_of(const struct tutti_vm_insn *insns, uint32_t n, bool calls)
 {
 	struct tutti_vm_object *object;
 
 	assert_int_equal(tutti_vm_object_from_insns(insns, n, &object), 0);
+	if (calls) {
+		object->n_funcs = 2;
+		object->funcs = realloc(object->funcs, 2 * sizeof *object->funcs);
+		object->funcs[1] = object->funcs[0];
+		object->funcs[1].start = CALLEE;
+		object->funcs[0] = (struct tt_vm_func){
+			.name = strdup("callee"), .section = strdup(".text"), .end = CALLEE};
+	}
 	object->data = calloc(1, DATA);
 	object->rodata = calloc(1, DATA);
 	object->data_bytes = object->rodata_bytes = DATA;
@@ -373,7 +421,7 @@ static void look_at(const struct tutti_vm_object *object, const struct tt_vm_not
 	insns[pc] = I(TT_JMP | TT_JA, 0, 0, (int)(n - pc) - 1, 0);
 	insns[n] = I(TT_ALU64 | TT_MOV | TT_X, 0, base, 0, 0);
 	insns[n + 1] = EXIT;
-	patched = object_of(insns, n + 2);
+	patched = object_of(insns, n + 2, object->n_funcs > 1);
 	/* Without what was replaced, something else may be known to be wrong. */
 	if (!start(patched, &m)) {
 		tutti_vm_object_destroy(patched);
@@ -412,7 +460,9 @@ static void judge(const struct tutti_vm_object *object, const struct tt_vm_verif
 		if (!verified->notes[i].proved && !verified->notes[i].within)
 			continue;
 		proofs++;
-		look_at(object, &verified->notes[i], i);
+		/* What a jump away from the callee would meet is another frame. */
+		if (i >= object->funcs[object->n_funcs - 1].start)
+			look_at(object, &verified->notes[i], i);
 	}
 	for (int i = 0; i < 4; i++) {
 		const struct tt_vm_note *note;
@@ -443,9 +493,10 @@ static void test_programs(void **state)
 		struct tutti_vm_object *object;
 		struct tt_vm_verified verified;
 		struct tutti_vm_error error;
-		uint32_t n = random_program(insns);
+		bool calls = i % 2;
+		uint32_t n = random_program(insns, calls);
 
-		object = object_of(insns, n);
+		object = object_of(insns, n, calls);
 		if (tt_vm_verify(object, &env, &verified, &error) == 0) {
 			accepted++;
 			judge(object, &verified);
@@ -458,7 +509,7 @@ static void test_programs(void **state)
 		      "%lu faults elsewhere\n",
 		      accepted, programs, proofs, looks, faults);
 	assert_true(accepted > programs / 20 && proofs > accepted && faults > accepted / 20 &&
-		    looks > proofs);
+		    looks > proofs / 2);
 }
 
 int main(void)

@@ -258,6 +258,107 @@ static void data_windows(void **state)
 		}
 }
 
+/* --- accesses that the verifier is certain of --------------------------------------------- */
+
+enum certainty { PROVED, WITHIN, WITHIN_SUM };
+static const struct tutti_vm_hook certain_hook = {
+	.args = 3, .arg = {{.window = TUTTI_VM_CTX, .bytes = 64}, {0}, {.window = TUTTI_VM_MAPS}}};
+static const struct tutti_vm_env certain_env = {.hooks = &certain_hook, .n_hooks = 1};
+
+/* An access of eight bytes from a known place, or a place that r2 has a part in. */
+static void certain_text(const struct access *a, unsigned window, enum certainty how, bool crowded,
+			 char *text)
+{
+	const char *base = how == WITHIN_SUM ? "%r8" : "%r7";
+	int n = sprintf(text, "mov %%r0, 0\n");
+
+	/* Every register is used, and another window more often: nothing is kept in one. */
+	if (crowded)
+		n += sprintf(text + n,
+			     "mov %%r9, 9\nldxb %%r4, [%%r3]\nldxb %%r5, [%%r3+1]\n"
+			     "ldxb %%r6, [%%r3+2]\nldxb %%r7, [%%r3+3]\nldxb %%r8, [%%r3+4]\n"
+			     "add %%r0, %%r9\nadd %%r0, %%r4\nadd %%r0, %%r5\nadd %%r0, %%r6\n"
+			     "add %%r0, %%r7\nadd %%r0, %%r8\n");
+	n += sprintf(text + n, "mov %%r6, %%r2\nand %%r6, 0x38\n");
+	if (window == TUTTI_VM_STACK) {
+		for (int off = -64; off < 0; off += 8)
+			n += sprintf(text + n, "stdw [%%r10%d], %d\n", off, off * 12345);
+		n += sprintf(text + n, "mov %%r7, %%r10\nadd %%r7, -64\n");
+	} else {
+		n += sprintf(text + n, "lddw %%r7, 0x%x0000000\n", window);
+		if (window == TUTTI_VM_CTX)
+			n += sprintf(text + n, "mov %%r7, %%r1\n");
+	}
+	if (how == WITHIN)
+		n += sprintf(text + n, "add %%r7, %%r6\n");
+	if (how == WITHIN_SUM)
+		n += sprintf(text + n, "mov %%r8, %%r7\nadd %%r8, %%r6\n");
+	if (a->form == 'l' || a->form == 's')
+		n += sprintf(text + n, "%s %%r8, [%s]\nadd %%r0, %%r8\n", a->op, base);
+	else
+		n += sprintf(text + n, a->form == 'i' ? "%s [%s], -1234567\n" : "%s [%s], %%r2\n",
+			     a->op, base);
+	if (crowded)
+		n += sprintf(text + n, "ldxb %%r4, [%%r3+9]\nadd %%r0, %%r4\n");
+	if (window == TUTTI_VM_STACK)
+		n += sprintf(text + n, "ldxdw %%r5, [%%r10-16]\nadd %%r0, %%r5\n");
+	sprintf(text + n, "exit\n");
+}
+
+static void check_certain(const char *text, unsigned window)
+{
+	struct tutti_vm_object *object = assembled(text);
+	struct engines *e;
+
+	object->data = malloc(64);
+	object->rodata = malloc(64);
+	object->data_bytes = object->rodata_bytes = 64;
+	for (unsigned k = 0; k < 64; k++) {
+		object->data[k] = pattern(TUTTI_VM_DATA, k);
+		object->rodata[k] = pattern(TUTTI_VM_RODATA, k);
+	}
+	e = engines_of_object(object, &certain_env);
+	engines_window(e, TUTTI_VM_CTX, 64, true);
+	for (uint64_t at = 0; at < 64; at += 8) {
+		const uint64_t args[] = {at_window(TUTTI_VM_CTX, 0), VALUE << 6 | at,
+					 at_window(TUTTI_VM_MAPS, 5)};
+		uint64_t before =
+			window == TUTTI_VM_STACK ? 0 : peek(e, at_window(window, (int64_t)at), 8);
+
+		if (engines_run(e, args, 3, 10))
+			fail_msg("%s%s at %u", text, tutti_vm_fault_name(e->result.fault),
+				 e->result.pc);
+		/* A load that is alone is seen in r0 as it is. */
+		if (strstr(text, "ldxdw %r8") && !strstr(text, "%r9") &&
+		    strstr(text, "add %r7, %r6") && window != TUTTI_VM_STACK)
+			assert_int_equal(e->result.r0, before);
+	}
+	/* Refused by the run, not by a check that was left out. */
+	engines_window(e, TUTTI_VM_CTX, 56, true);
+	assert_int_equal(
+		engines_run(e, (const uint64_t[]){at_window(TUTTI_VM_CTX, 0), 56, 0}, 3, 10),
+		-EINVAL);
+	engines_free(e);
+}
+
+static void certain(void **state)
+{
+	static const uint8_t windows[] = {TUTTI_VM_STACK, TUTTI_VM_DATA, TUTTI_VM_RODATA,
+					  TUTTI_VM_CTX};
+
+	for (unsigned i = 0; i < N_ACCESSES; i++)
+		for (unsigned w = 0; w < sizeof windows; w++)
+			for (enum certainty how = PROVED; how <= WITHIN_SUM; how++)
+				for (int crowded = 0; crowded < 2; crowded++) {
+					char text[2048];
+
+					if (writes(&accesses[i]) && windows[w] == TUTTI_VM_RODATA)
+						continue;
+					certain_text(&accesses[i], windows[w], how, crowded, text);
+					check_certain(text, windows[w]);
+				}
+}
+
 /* --- groups ---------------------------------------------------------------------------- */
 
 static uint64_t seed = 1;
@@ -480,10 +581,10 @@ static void changed_windows(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_access),	   cmocka_unit_test(data_windows),
-		cmocka_unit_test(groups),	   cmocka_unit_test(wide_groups),
-		cmocka_unit_test(ends_of_groups),  cmocka_unit_test(sums),
-		cmocka_unit_test(changed_windows),
+		cmocka_unit_test(every_access), cmocka_unit_test(data_windows),
+		cmocka_unit_test(certain),	cmocka_unit_test(groups),
+		cmocka_unit_test(wide_groups),	cmocka_unit_test(ends_of_groups),
+		cmocka_unit_test(sums),		cmocka_unit_test(changed_windows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

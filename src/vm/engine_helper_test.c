@@ -261,6 +261,70 @@ static void unused_arguments(void **state)
 	engines_free(e);
 }
 
+/*
+ * What compiled code keeps in registers of the processor that the program does
+ * not use: calls of both kinds take them, a callee for windows of its own.
+ */
+static void kept_registers(void **state)
+{
+	static const struct tutti_vm_hook windows = {
+		.args = 2,
+		.arg = {{.window = TUTTI_VM_PACKET}, {.window = TUTTI_VM_MAPS}},
+		.helpers = 1 << SUM};
+	static const struct tutti_vm_env two = {
+		.hooks = &windows, .n_hooks = 1, .helpers = helpers, .n_helpers = N_HELPERS};
+	static const char *const calls[] = {"call 1\n",
+					    "call local f\n",
+					    "mov %r3, %r10\n",
+					    "jeq %r6, %r10, +0\n",
+					    "stxdw [%r7+8], %r10\n",
+					    "lock fetch add [%r7+8], %r0\n",
+					    "mov %r0, 5\nlock fetch xor [%r6+8], %r0\n"};
+	const uint64_t args[] = {at_window(TUTTI_VM_PACKET, 0), at_window(TUTTI_VM_MAPS, 8)};
+
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+		for (int used = 0; used < 3; used++) {
+			char text[2048];
+			int n = sprintf(text, "mov %%r6, %%r1\nmov %%r7, %%r2\nmov %%r8, 0\n");
+			struct engines *e;
+			uint64_t expected = 0;
+
+			/* The fewer registers are free, the more must be in the last of them. */
+			if (used)
+				n += sprintf(text + n, "mov %%r3, 3\nmov %%r4, 4\nmov %%r5, 5\n"
+						       "add %%r8, %%r3\nadd %%r8, %%r4\n"
+						       "add %%r8, %%r5\n");
+			for (int round = 0; round < 2; round++) {
+				for (int k = 0; k < 6; k++)
+					n += sprintf(text + n,
+						     "ldxb %%r0, [%%r%d+%d]\nadd %%r8, %%r0\n",
+						     used == 2 || k & 1 ? 6 : 7, 16 + k);
+				if (!round)
+					n += sprintf(text + n, "%s",
+						     i < 2 ? "mov %r1, 1\nmov %r2, 2\n" : "");
+				if (!round)
+					n += sprintf(text + n, "%s", calls[i]);
+			}
+			n += sprintf(text + n, "mov %%r0, %%r8\nexit\n");
+			if (i == 1)
+				sprintf(text + n,
+					"f: lddw %%r6, 0x70000000\nlddw %%r7, 0x40000000\n"
+					"stxdw [%%r10-8], %%r6\nldxdw %%r6, [%%r10-8]\n"
+					"stxdw [%%r10-8], %%r7\nldxdw %%r7, [%%r10-8]\n"
+					"ldxdw %%r0, [%%r6]\nldxdw %%r0, [%%r6+8]\n"
+					"ldxdw %%r0, [%%r6+16]\nldxdw %%r0, [%%r7]\n"
+					"ldxdw %%r0, [%%r7+8]\nexit\n");
+			for (int k = 0; k < 6; k++)
+				expected += used == 2 || k & 1
+						    ? pattern(TUTTI_VM_PACKET, (uint64_t)(16 + k))
+						    : pattern(TUTTI_VM_MAPS, (uint64_t)(24 + k));
+			e = engines_of(text, &two);
+			assert_int_equal(engines_run(e, args, 2, 100), 0);
+			assert_int_equal(e->result.r0, 2 * expected + (used ? 12 : 0));
+			engines_free(e);
+		}
+}
+
 /* What the caller provides is looked at, too. */
 static void environments(void **state)
 {
@@ -341,6 +405,7 @@ int main(void)
 		cmocka_unit_test(value_after_deletion),
 		cmocka_unit_test(context_argument),
 		cmocka_unit_test(unused_arguments),
+		cmocka_unit_test(kept_registers),
 		cmocka_unit_test(environments),
 		cmocka_unit_test(dear_helpers),
 	};

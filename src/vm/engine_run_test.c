@@ -238,6 +238,51 @@ static void fault_texts(void **state)
 	engines_free(e);
 }
 
+/* --- the interpreter goes on ------------------------------------------------------------- */
+
+/*
+ * A guess of a window that was wrong, at every depth of calls: compiled code
+ * leaves, and the interpreter ends what is begun, frame by frame, to the exit.
+ */
+static void wrong_guess_in_callee(void **state)
+{
+	static const struct tutti_vm_hook guess = {
+		.args = 2, .arg = {{.window = TUTTI_VM_PACKET}}, .helpers = 1};
+	static const struct tutti_vm_env guessing = {
+		.hooks = &guess, .n_hooks = 1, .helpers = helpers, .n_helpers = 1};
+
+	for (unsigned deep = 1; deep <= TUTTI_VM_MAX_DEPTH; deep++) {
+		char text[4096];
+		const uint64_t args[] = {at_window(TUTTI_VM_MAPS, 16), 1};
+		uint64_t expected = pattern(TUTTI_VM_MAPS, 16);
+		struct engines *e;
+		int n = 0;
+
+		for (unsigned i = 0; i < deep; i++) {
+			n += sprintf(text + n, "f%u: ", i);
+			for (unsigned r = 6; r < 10; r++)
+				n += sprintf(text + n, "mov %%r%u, %u\n", r, 10 * i + r);
+			n += sprintf(text + n, "stdw [%%r10-512], %u\n", i);
+			n += i + 1 < deep ? sprintf(text + n, "call local f%u\n", i + 1)
+					  : sprintf(text + n, "ldxb %%r0, [%%r1]\n");
+			n += sprintf(text + n, "mul %%r0, 3\nldxdw %%r1, [%%r10-512]\n"
+					       "add %%r0, %%r1\n");
+			for (unsigned r = 6; r < 10; r++)
+				n += sprintf(text + n, "add %%r0, %%r%u\nmul %%r0, 7\n", r);
+			n += sprintf(text + n, "exit\n");
+		}
+		for (unsigned i = deep; i-- > 0;) {
+			expected = expected * 3 + i;
+			for (unsigned r = 6; r < 10; r++)
+				expected = (expected + 10 * i + r) * 7;
+		}
+		e = engines_of(text, &guessing);
+		assert_int_equal(engines_run(e, args, 2, 1000), 0);
+		assert_int_equal(e->result.r0, expected);
+		engines_free(e);
+	}
+}
+
 /* --- programs beside each other ----------------------------------------------------------- */
 
 /* A second load leaves the first as it was; so does the end of either; objects are gone already. */
@@ -436,6 +481,7 @@ int main(void)
 		cmocka_unit_test(endless),
 		cmocka_unit_test(promises),
 		cmocka_unit_test(fault_texts),
+		cmocka_unit_test(wrong_guess_in_callee),
 		cmocka_unit_test(second_load),
 		cmocka_unit_test(threads),
 		cmocka_unit_test(code_is_sealed),

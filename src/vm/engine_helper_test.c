@@ -273,13 +273,15 @@ static void kept_registers(void **state)
 		.helpers = 1 << SUM};
 	static const struct tutti_vm_env two = {
 		.hooks = &windows, .n_hooks = 1, .helpers = helpers, .n_helpers = N_HELPERS};
-	static const char *const calls[] = {"call 1\n",
-					    "call local f\n",
-					    "mov %r3, %r10\n",
-					    "jeq %r6, %r10, +0\n",
-					    "stxdw [%r7+8], %r10\n",
-					    "lock fetch add [%r7+8], %r0\n",
-					    "mov %r0, 5\nlock fetch xor [%r6+8], %r0\n"};
+	static const char *const calls[] = {
+		"stxdw [%r10-12], %r7\nldxdw %r0, [%r10-12]\nldxdw %r0, [%r0]\n",
+		"call 1\n",
+		"call local f\n",
+		"mov %r3, %r10\n",
+		"jeq %r6, %r10, +0\n",
+		"stxdw [%r7+8], %r10\n",
+		"lock fetch add [%r7+8], %r0\n",
+		"mov %r0, 5\nlock fetch xor [%r6+8], %r0\n"};
 	const uint64_t args[] = {at_window(TUTTI_VM_PACKET, 0), at_window(TUTTI_VM_MAPS, 8)};
 
 	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
@@ -301,12 +303,14 @@ static void kept_registers(void **state)
 						     used == 2 || k & 1 ? 6 : 7, 16 + k);
 				if (!round)
 					n += sprintf(text + n, "%s",
-						     i < 2 ? "mov %r1, 1\nmov %r2, 2\n" : "");
+						     strstr(calls[i], "call")
+							     ? "mov %r1, 1\nmov %r2, 2\n"
+							     : "");
 				if (!round)
 					n += sprintf(text + n, "%s", calls[i]);
 			}
 			n += sprintf(text + n, "mov %%r0, %%r8\nexit\n");
-			if (i == 1)
+			if (strstr(calls[i], "local"))
 				sprintf(text + n,
 					"f: lddw %%r6, 0x70000000\nlddw %%r7, 0x40000000\n"
 					"stxdw [%%r10-8], %%r6\nldxdw %%r6, [%%r10-8]\n"

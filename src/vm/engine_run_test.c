@@ -429,24 +429,8 @@ static void position_independent(void **state)
 }
 
 #if defined(__x86_64__)
-/*
- * bool keeps(fn, context, code): calls fn(context, code) with patterns in all
- * registers that a function must keep; are they there afterwards?
- */
+/* engine_run_test.S: calls fn with patterns in all registers that it must keep; are they there? */
 bool keeps(tt_vm_enter_fn fn, struct tutti_vm_context *context, const void *code);
-__asm__(".text\n"
-	"keeps:\n"
-	"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\nsub $8, %rsp\n"
-	"mov %rdi, %rax\nmov %rsi, %rdi\nmov %rdx, %rsi\n"
-	"mov $0x1111, %ebp\nmov $0x2222, %ebx\nmov $0x3333, %r12d\n"
-	"mov $0x4444, %r13d\nmov $0x5555, %r14d\nmov $0x6666, %r15d\n"
-	"call *%rax\n"
-	"sub $0x1111, %rbp\nsub $0x2222, %rbx\nsub $0x3333, %r12\n"
-	"sub $0x4444, %r13\nsub $0x5555, %r14\nsub $0x6666, %r15\n"
-	"or %rbp, %rbx\nor %rbx, %r12\nor %r12, %r13\nor %r13, %r14\nor %r14, %r15\n"
-	"setz %al\n"
-	"add $8, %rsp\npop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\n"
-	"ret\n");
 
 static void caller_keeps_registers(void **state)
 {

@@ -181,6 +181,17 @@ static inline uint64_t result_of(const char *text, const struct tutti_vm_env *en
 	return r0;
 }
 
+/* Two numbers, of which the first probably is an address of this window, 0: of any. */
+static inline const struct tutti_vm_env *env_with_hint(unsigned window)
+{
+	static struct tutti_vm_hook hooks[TUTTI_VM_WINDOWS];
+	static struct tutti_vm_env envs[TUTTI_VM_WINDOWS];
+
+	hooks[window] = (struct tutti_vm_hook){.args = 2, .arg = {{.window = (uint8_t)window}}};
+	envs[window] = (struct tutti_vm_env){.hooks = &hooks[window], .n_hooks = 1};
+	return &envs[window];
+}
+
 /* Refused, with these words in the message. */
 static inline void assert_refused(struct tutti_vm_object *object, const struct tutti_vm_env *env,
 				  int code, const char *words)

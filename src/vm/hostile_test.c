@@ -100,7 +100,7 @@ static unsigned targets(const struct engines *good, const struct engines *probe,
 		list[n++] = (uintptr_t)probe->engine[i].context->stack;
 	}
 	list[n++] = (uintptr_t)good->program->image;
-	list[n++] = (uintptr_t)&n;
+	list[n++] = (uintptr_t)list;
 	list[n++] = (uintptr_t)stdout;
 	/* The same as distances from a window's memory. */
 	list[n++] = (uintptr_t)good->engine[1].context->data -

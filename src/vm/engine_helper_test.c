@@ -36,7 +36,13 @@ static int value(struct tutti_vm_call *call)
 	return 0;
 }
 
-enum { SUM, LOOK, FILL, LOOKUP, UPDATE, CONTEXT, QUIET, DEAR, N_HELPERS };
+#if defined(__x86_64__)
+int clobber(struct tutti_vm_call *call); /* engine_helper_test.S: changes what a callee may */
+#else
+#define clobber sum
+#endif
+
+enum { SUM, LOOK, FILL, LOOKUP, UPDATE, CONTEXT, QUIET, DEAR, CLOBBER, N_HELPERS };
 static const struct tutti_vm_helper helpers[N_HELPERS] = {
 	[SUM] = {"sum", 1, 0, {TUTTI_VM_ARG_ANY, TUTTI_VM_ARG_ANY}, 5, sum},
 	[LOOK] = {"look", 2, 0, {TUTTI_VM_ARG_READ, TUTTI_VM_ARG_BYTES}, 1, look},
@@ -52,6 +58,7 @@ static const struct tutti_vm_helper helpers[N_HELPERS] = {
 	[CONTEXT] = {"context", 6, 0, {TUTTI_VM_ARG_CTX}, 1, look},
 	[QUIET] = {"quiet", 7, TUTTI_VM_RET_NONE, {0}, 1, look},
 	[DEAR] = {"dear", 8, 0, {TUTTI_VM_ARG_ANY, TUTTI_VM_ARG_ANY}, INT32_MAX, sum},
+	[CLOBBER] = {"clobber", 9, 0, {0}, 1, clobber},
 };
 static const struct tutti_vm_hook hook = {.args = 2, .helpers = (1 << N_HELPERS) - 1};
 static const struct tutti_vm_env env = {
@@ -270,12 +277,13 @@ static void kept_registers(void **state)
 	static const struct tutti_vm_hook windows = {
 		.args = 2,
 		.arg = {{.window = TUTTI_VM_PACKET}, {.window = TUTTI_VM_MAPS}},
-		.helpers = 1 << SUM};
+		.helpers = 1 << SUM | 1 << CLOBBER};
 	static const struct tutti_vm_env two = {
 		.hooks = &windows, .n_hooks = 1, .helpers = helpers, .n_helpers = N_HELPERS};
 	static const char *const calls[] = {
 		"stxdw [%r10-12], %r7\nldxdw %r0, [%r10-12]\nldxdw %r0, [%r0]\n",
 		"call 1\n",
+		"call 9\n",
 		"call local f\n",
 		"mov %r3, %r10\n",
 		"jeq %r6, %r10, +0\n",

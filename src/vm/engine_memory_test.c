@@ -9,9 +9,10 @@
 
 /* One register is left for a window, and the scratch register for the pointer. */
 #define LAST_BUT_ONE                                                                               \
-	"mov %r6, 6\nmov %r7, 7\nmov %r8, 8\nldxw %r0, [%r1]\nldxw %r3, [%r1+4]\nldxw %r4, [%r1+8]\n"
+	"mov %r6, %r2\nmov %r7, 7\nmov %r8, 8\nldxw %r0, [%r1]\nldxw %r3, [%r1+4]\nldxw %r4, [%r1+8]\n"
 #define AND_SUM                                                                                    \
-	"ldxw %r5, [%r1+12]\nadd %r0, %r3\nadd %r0, %r4\nadd %r0, %r5\nldxw %r5, [%r1+16]\nadd %r0, %r5\nadd %r0, %r6\nadd %r0, %r7\nadd %r0, %r8\nexit\n"
+	"ldxw %r5, [%r1+12]\nadd %r0, %r3\nadd %r0, %r4\nadd %r0, %r5\nldxw %r5, [%r1+16]\n"       \
+	"add %r0, %r5\nadd %r0, %r6\nadd %r0, %r7\nadd %r0, %r8\nexit\n"
 
 /* What ends a group: the register changed, a call, a jump into the middle, another window. */
 static void ends_of_groups(void **state)

@@ -27,7 +27,7 @@ results: build  ## every benchmark; writes docs/results/ and README's table
 	@scripts/deps results
 	@scripts/results
 
-fuzz:        ## hostile peers and inputs, each for FUZZ_SECONDS (3600)
+fuzz:        ## hostile peers for FUZZ_SECONDS (3600), hostile inputs and modules for as long
 	@scripts/deps check
 	@TUTTI_FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/check --fuzz
 

@@ -24,7 +24,11 @@ struct generator {
 	uint32_t n_calls;
 	uint32_t starts[FUNCS];
 	unsigned func, n_funcs;
+	int frame; /* bytes that a function uses of its own */
 };
+
+/* Linux has 512 bytes for all functions together, that of FUNCS calls included. */
+enum { BOUNDED_FRAME = 96 };
 
 static unsigned byte(struct generator *g)
 {
@@ -135,7 +139,7 @@ static void put_alu(struct generator *g)
 		return;
 	}
 	if ((op == TT_DIV || op == TT_MOD) && one_in(g, 2))
-		off = 1;
+		off = !g->options->unsigned_only;
 	if (op == TT_MOV && form == TT_X && one_in(g, 2))
 		off = 8 << byte(g) % (class == TT_ALU64 ? 3 : 2);
 	if (form == TT_X)
@@ -167,13 +171,13 @@ static unsigned place(struct generator *g, unsigned bytes, int *ret_off)
 		*ret_off = (int16_t)(byte(g) << 8 | byte(g));
 		return TT_R9;
 	}
-	if (kind < 3) {
-		limit = GENERATE_PACKET;
-	} else if (kind == 3) {
-		limit = g->func ? TUTTI_VM_FRAME_BYTES / 2 : GENERATE_MAPS; /* see put_func */
-	} else if (kind <
-		   6) { /* own frame, by the frame pointer: never astray, it would be refused */
-		*ret_off = -(int)(below(g, TUTTI_VM_FRAME_BYTES / 8) + 1) * 8;
+	if (kind < 4) {
+		limit = g->func	   ? (unsigned)g->frame / 2 /* see put_func */
+			: kind < 3 ? GENERATE_PACKET
+				   : GENERATE_MAPS;
+	} else if (kind < 6) {
+		/* Own frame, by the frame pointer: never astray, it would be refused. */
+		*ret_off = -(int)(below(g, (unsigned)g->frame / 8) + 1) * 8;
 		return TT_FP;
 	} else {
 		*ret_off = (int)below(g, 64 - bytes);
@@ -234,6 +238,9 @@ static void put_jump(struct generator *g)
 
 	if (g->n_jumps == UNITS)
 		return;
+	/* So that what follows is reached. */
+	if (op == TT_JA && g->options->bounded)
+		put(g, TT_JMP | TT_JGT | TT_X, any(g), any(g), 1, 0);
 	g->jumps[g->n_jumps++] = g->n;
 	/* The target's unit is kept where the offset will be. */
 	if (op == TT_JA)
@@ -257,6 +264,13 @@ static void set_again(struct generator *g)
 	}
 }
 
+static void put_local_call(struct generator *g, unsigned to)
+{
+	g->calls[g->n_calls++] = g->n;
+	put(g, TT_JMP | TT_CALL, 0, TT_CALL_LOCAL, 0, (int32_t)to);
+	set_again(g);
+}
+
 static void put_call(struct generator *g)
 {
 	int id = byte(g) % (GENERATE_HELPERS + 1);
@@ -273,12 +287,8 @@ static void put_call(struct generator *g)
 		}
 		put(g, TT_JMP | TT_CALL, 0, 0, 0, id);
 		set_again(g);
-	} else if (g->func + 1 < g->n_funcs && g->n_calls < UNITS) {
-		unsigned to = g->func + 1 + byte(g) % (g->n_funcs - g->func - 1);
-
-		g->calls[g->n_calls++] = g->n;
-		put(g, TT_JMP | TT_CALL, 0, TT_CALL_LOCAL, 0, (int32_t)to);
-		set_again(g);
+	} else if (g->func + 1 < g->n_funcs && g->n_calls < UNITS - FUNCS) {
+		put_local_call(g, g->func + 1 + byte(g) % (g->n_funcs - g->func - 1));
 	}
 }
 
@@ -286,16 +296,20 @@ static void put_call(struct generator *g)
 static void put_address(struct generator *g)
 {
 	unsigned reg = any(g), index = any(g);
+	bool bounded = g->options->bounded;
 
-	if (g->options->bounded || reg == index)
+	if (reg == index || (bounded && (g->func || reg == TT_R9)))
 		return;
 	put(g, TT_ALU64 | TT_MOV | TT_X, reg, byte(g) & 1 ? PACKET : MAPS, 0, 0);
-	put(g, TT_ALU64 | TT_AND | TT_K, index, 0, 0, !g->func && one_in(g, 8) ? 0x1ff : 0x7f);
+	put(g, TT_ALU64 | TT_AND | TT_K, index, 0, 0,
+	    !g->func && !bounded && one_in(g, 8) ? 0x1ff : 0x7f);
 	put(g, TT_ALU64 | TT_ADD | TT_X, reg, index, 0, 0);
 	for (unsigned i = byte(g) % 4; i > 0; i--)
 		put(g, TT_LDX | TT_MEM | (byte(g) & 1 ? TT_B : TT_DW), TT_R9, reg, byte(g) % 64, 0);
 	if (byte(g) & 1)
 		put(g, TT_STX | TT_MEM | TT_W, reg, TT_R9, byte(g) % 64, 0);
+	if (bounded) /* other machines let nobody reckon with addresses */
+		set_number(g, reg);
 }
 
 static void close_jumps(struct generator *g)
@@ -334,12 +348,12 @@ static void put_func(struct generator *g, unsigned n_units)
 			continue;
 		} else if (g->func && (reg == PACKET || reg == MAPS)) {
 			put(g, TT_ALU64 | TT_MOV | TT_X, reg, TT_FP, 0, 0);
-			put(g, TT_ALU64 | TT_ADD | TT_K, reg, 0, 0, -TUTTI_VM_FRAME_BYTES);
+			put(g, TT_ALU64 | TT_ADD | TT_K, reg, 0, 0, -g->frame);
 		} else if (reg != PACKET && reg != MAPS) {
 			set_number(g, reg);
 		}
 	/* Stack that is read before it is written would hold what the last run left. */
-	for (int off = -TUTTI_VM_FRAME_BYTES; off < 0; off += 8)
+	for (int off = -g->frame; off < 0; off += 8)
 		put(g, TT_ST | TT_MEM | TT_DW, TT_FP, 0, off, off);
 	while (n_units-- && g->n < GENERATE_INSNS * (g->func + 1) / (FUNCS + 1) - 64) {
 		unsigned kind = byte(g) % 16;
@@ -361,6 +375,8 @@ static void put_func(struct generator *g, unsigned n_units)
 			set_number(g, any(g));
 	}
 	g->units[g->n_units++] = g->n;
+	if (g->options->bounded && g->func + 1 < g->n_funcs)
+		put_local_call(g, g->func + 1);
 	/* All that there is to see at the end. */
 	if (!g->func)
 		for (unsigned reg = TT_R1; reg <= TT_R9; reg++)
@@ -377,6 +393,7 @@ uint32_t generate(const uint8_t *bytes, size_t size, const struct generate_optio
 {
 	struct generator g = {.bytes = bytes, .size = size, .options = options, .insns = ret_insns};
 
+	g.frame = options->bounded ? BOUNDED_FRAME : TUTTI_VM_FRAME_BYTES;
 	g.n_funcs = 1 + byte(&g) % FUNCS;
 	for (g.func = 0; g.func < g.n_funcs; g.func++)
 		put_func(&g, 4 + byte(&g) % (UNITS / 8));

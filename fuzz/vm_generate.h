@@ -18,9 +18,11 @@ enum {
 };
 
 struct generate_options {
-	bool helpers; /* calls of helpers */
-	bool bounded; /* no jumps back, and addresses that are always good: for engines
-			  that refuse what may not end or go astray */
+	bool helpers;	    /* calls of helpers */
+	bool bounded;	    /* no jumps back, nothing unreached, little stack, and addresses that
+			  are always good: for engines that refuse what they cannot prove */
+	bool unsigned_only; /* no signed division: Linux before 6.12 dies of the smallest
+			       number by -1 */
 };
 
 /* Writes at most GENERATE_INSNS instructions, the entry first. Returns how many. */

@@ -222,7 +222,8 @@ static bool as_promised(const struct tutti_vm_context *context, const struct tut
 }
 
 static int run(struct tutti_vm_context *context, int entry_index, const uint64_t *args,
-	       unsigned n_args, uint64_t budget, bool compiled, struct tutti_vm_result *ret_result)
+	       unsigned n_args, uint64_t budget, bool compiled, tt_vm_interpret_fn interpret,
+	       struct tutti_vm_result *ret_result)
 {
 	const struct tutti_vm_program *program = context->program;
 	const struct tt_vm_image *image = program->image;
@@ -252,7 +253,7 @@ static int run(struct tutti_vm_context *context, int entry_index, const uint64_t
 		context->pc = entry->pc;
 	}
 	if (left == TT_LEFT_SIDE)
-		left = tt_vm_interpret(context, context->pc) ? TT_LEFT_EXIT : TT_LEFT_FAULT;
+		left = interpret(context, context->pc) ? TT_LEFT_EXIT : TT_LEFT_FAULT;
 	ret_result->budget_left = context->budget;
 	if (left == TT_LEFT_EXIT) {
 		ret_result->r0 = context->regs[TT_R0];
@@ -268,11 +269,18 @@ static int run(struct tutti_vm_context *context, int entry_index, const uint64_t
 int tutti_vm_run(struct tutti_vm_context *context, int entry, const uint64_t *args, unsigned n_args,
 		 uint64_t budget, struct tutti_vm_result *ret_result)
 {
-	return run(context, entry, args, n_args, budget, true, ret_result);
+	return run(context, entry, args, n_args, budget, true, tt_vm_interpret, ret_result);
 }
 
 int tutti_vm_interpret(struct tutti_vm_context *context, int entry, const uint64_t *args,
 		       unsigned n_args, uint64_t budget, struct tutti_vm_result *ret_result)
 {
-	return run(context, entry, args, n_args, budget, false, ret_result);
+	return run(context, entry, args, n_args, budget, false, tt_vm_interpret, ret_result);
+}
+
+int tt_vm_interpret_by(struct tutti_vm_context *context, int entry, const uint64_t *args,
+		       unsigned n_args, uint64_t budget, tt_vm_interpret_fn interpret,
+		       struct tutti_vm_result *ret_result)
+{
+	return run(context, entry, args, n_args, budget, false, interpret, ret_result);
 }

@@ -98,10 +98,19 @@ static bool fault(struct tutti_vm_context *context, enum tutti_vm_fault_kind kin
 #define DST r[op->dst]
 #define SRC r[op->src]
 #define IMM ((uint64_t)op->imm)
+/* Every instruction goes by one of these; count.c has its own step. */
+#ifndef TT_VM_STEP
+#define TT_VM_STEP
+#endif
+#define GO                                                                                         \
+	do {                                                                                       \
+		TT_VM_STEP;                                                                        \
+		goto *labels[op->op];                                                              \
+	} while (0)
 #define NEXT                                                                                       \
 	do {                                                                                       \
 		op++;                                                                              \
-		goto *labels[op->op];                                                              \
+		GO;                                                                                \
 	} while (0)
 
 /* An op on 64 bits and on 32, with a register and with a constant. */
@@ -273,7 +282,7 @@ bool tt_vm_interpret(struct tutti_vm_context *context, uint32_t pc)
 	memcpy(r, context->regs, sizeof context->regs);
 	r[TT_FP] = tutti_vm_address(TUTTI_VM_STACK) + TT_STACK_BYTES -
 		   (uint64_t)depth * TUTTI_VM_FRAME_BYTES;
-	goto *labels[op->op];
+	GO;
 
 	ALU(add, a + b, a + b)
 	ALU(sub, a - b, a - b)
@@ -345,7 +354,7 @@ taken : {
 		budget -= cost;
 	}
 	op = target;
-	goto *labels[op->op];
+	GO;
 }
 
 call_local:
@@ -361,7 +370,7 @@ call_local:
 	depth++;
 	r[TT_FP] -= TUTTI_VM_FRAME_BYTES;
 	op = ops + op->off;
-	goto *labels[op->op];
+	GO;
 
 leave:
 	if (!depth) {
@@ -373,7 +382,7 @@ leave:
 	r[TT_FP] += TUTTI_VM_FRAME_BYTES;
 	memcpy(&r[TT_R6], context->frames[depth].saved, sizeof context->frames[depth].saved);
 	op = ops + context->frames[depth].pc;
-	goto *labels[op->op];
+	GO;
 
 call_helper : {
 	uint64_t cost = context->program->env->helpers[op->imm].cost;

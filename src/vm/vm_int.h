@@ -144,7 +144,13 @@ struct tutti_vm_context {
 typedef uint32_t (*tt_vm_enter_fn)(struct tutti_vm_context *context, const void *code);
 
 /* Goes on at pc with regs, budget, depth and frames of the context. True: exit; else result has the fault. */
+typedef bool (*tt_vm_interpret_fn)(struct tutti_vm_context *context, uint32_t pc);
 bool tt_vm_interpret(struct tutti_vm_context *context, uint32_t pc);
+
+/* As tutti_vm_interpret, by an interpreter that may do more. */
+int tt_vm_interpret_by(struct tutti_vm_context *context, int entry, const uint64_t *args,
+		       unsigned n_args, uint64_t budget, tt_vm_interpret_fn interpret,
+		       struct tutti_vm_result *ret_result);
 
 /* Checks the arguments and calls; false: result has the fault, at context->pc. */
 bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t helper);

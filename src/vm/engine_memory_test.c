@@ -55,13 +55,13 @@ static void ends_of_groups(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-		for (unsigned hint = 0; hint < TUTTI_VM_WINDOWS; hint++) {
+		for (unsigned hint = 0; hint <= TUTTI_VM_PACKET; hint += TUTTI_VM_PACKET) {
 			struct engines *e = engines_of(texts[i], env_with_hint(hint));
 
 			engines_window(e, TUTTI_VM_PACKET, 64, true);
 			engines_window(e, TUTTI_VM_MAPS, 40, true);
 			for (int at = -32; at < 80; at++)
-				for (int w = TUTTI_VM_CTX; w < TUTTI_VM_WINDOWS; w++) {
+				for (int w = TUTTI_VM_PACKET; w <= TUTTI_VM_MAPS; w++) {
 					const uint64_t args[] = {at_window((unsigned)w, at),
 								 (uint64_t)at & 1};
 

@@ -38,7 +38,7 @@ uninstall:   ## remove what 'make install' has installed below DESTDIR
 	@scripts/uninstall build "$(DESTDIR)"
 
 clean:       ## remove everything that was built
-	@rm -rf build build-asan build-tsan
+	@rm -rf build build-asan build-tsan build-coverage
 
 help:        ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20

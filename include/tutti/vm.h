@@ -48,6 +48,9 @@
 extern "C" {
 #endif
 
+/* The library hides all else. */
+#pragma GCC visibility push(default)
+
 enum {
 	TUTTI_VM_MAX_INSNS = 65536, /* of an object */
 	TUTTI_VM_MAX_DEPTH = 8,	    /* functions active at once, the entry included */
@@ -95,7 +98,8 @@ enum tutti_vm_fault_kind {
 	TUTTI_VM_FAULT_ALIGN =
 		3, /* an atomic operation on an address that is no multiple of its size */
 	TUTTI_VM_FAULT_BUDGET = 4,   /* used up */
-	TUTTI_VM_FAULT_ARGUMENT = 5, /* memory given to a helper is outside every window */
+	TUTTI_VM_FAULT_ARGUMENT = 5, /* memory given to a helper is outside every window, or
+				        its map is not set, or its ctx another number */
 	TUTTI_VM_FAULT_HELPER = 6,   /* a helper ended the run */
 	TUTTI_VM_FAULT_DEPTH = 7,    /* too many calls inside each other */
 	TUTTI_VM_FAULT_INSN = 8,     /* no such instruction: never after verification */
@@ -139,9 +143,9 @@ enum tutti_vm_arg_kind {
 	TUTTI_VM_ARG_WRITE,    /* or writes */
 	TUTTI_VM_ARG_BYTES,    /* the size of the memory in the argument before; 0: ptr is NULL */
 	TUTTI_VM_ARG_MAP,      /* a map of the object, by its name */
-	TUTTI_VM_ARG_KEY,      /* memory of the map's key size, read */
-	TUTTI_VM_ARG_VALUE,    /* memory of the map's value size, read */
-	TUTTI_VM_ARG_CTX,      /* the hook's first argument, unchanged */
+	TUTTI_VM_ARG_KEY,      /* memory of the key size of the map before it, read */
+	TUTTI_VM_ARG_VALUE,    /* memory of its value size, read */
+	TUTTI_VM_ARG_CTX,      /* the hook's first argument, unchanged: else the run ends */
 };
 
 enum tutti_vm_ret_kind {
@@ -306,6 +310,8 @@ int tutti_vm_run(struct tutti_vm_context *context, int entry, const uint64_t *ar
 /* As tutti_vm_run, but interpreted in any case. */
 int tutti_vm_interpret(struct tutti_vm_context *context, int entry, const uint64_t *args,
 		       unsigned n_args, uint64_t budget, struct tutti_vm_result *ret_result);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

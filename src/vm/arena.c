@@ -2,7 +2,9 @@
 /*
  * Memory that is written once, sealed, and only then mapped to run: at no time
  * is a page of it writable and executable, not even by two mappings, and no
- * process that gets the descriptor can write it.
+ * process that gets the descriptor can write it. Sealed against future writes:
+ * there is no mapping that could write from before, and with F_SEAL_WRITE
+ * kernels before 6.7 take no shared mapping at all, not even one to read.
  */
 #include "vm/vm_int.h"
 
@@ -36,7 +38,8 @@ int tt_vm_arena_create(const void *bytes, size_t size, size_t exec_off, struct t
 	err = write_all(fd, bytes, size);
 	if (err)
 		goto fail;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+	if (fcntl(fd, F_ADD_SEALS,
+		  F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
 		err = -errno;
 		goto fail;
 	}

@@ -133,10 +133,10 @@ void *tutti_vm_pointer(const struct tutti_vm_context *context, uint64_t address,
 
 static bool argument_fault(struct tutti_vm_context *context, uint64_t address, uint64_t bytes)
 {
-	context->result.fault = TUTTI_VM_FAULT_ARGUMENT;
-	context->result.pc = context->pc;
-	context->result.address = address;
-	context->result.bytes = bytes;
+	context->result = (struct tutti_vm_result){.fault = TUTTI_VM_FAULT_ARGUMENT,
+						   .pc = context->pc,
+						   .address = address,
+						   .bytes = bytes};
 	return false;
 }
 
@@ -163,8 +163,7 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 		switch (helper->arg[i]) {
 		case TUTTI_VM_ARG_READ:
 		case TUTTI_VM_ARG_WRITE:
-			good = check_memory(context, &call, i,
-					    i < 4 ? context->regs[TT_R1 + i + 1] : 0,
+			good = check_memory(context, &call, i, context->regs[TT_R1 + i + 1],
 					    helper->arg[i] == TUTTI_VM_ARG_WRITE);
 			break;
 		case TUTTI_VM_ARG_MAP:
@@ -195,9 +194,8 @@ bool tt_vm_call_helper(struct tutti_vm_context *context, uint32_t index)
 	}
 	err = helper->fn(&call);
 	if (err) {
-		context->result.fault = TUTTI_VM_FAULT_HELPER;
-		context->result.pc = context->pc;
-		context->result.helper_error = err;
+		context->result = (struct tutti_vm_result){
+			.fault = TUTTI_VM_FAULT_HELPER, .pc = context->pc, .helper_error = err};
 		return false;
 	}
 	context->regs[TT_R0] = call.ret;
@@ -241,7 +239,6 @@ static int run(struct tutti_vm_context *context, int entry_index, const uint64_t
 		context->regs[TT_R1 + i] = i < n_args ? args[i] : 0;
 	context->first_arg = context->regs[TT_R1];
 	context->budget = budget;
-	context->result.fault = TUTTI_VM_FAULT_NONE;
 	if (compiled && entry->code_off) {
 		tt_vm_enter_fn enter;
 		const void *address = at(program, image->enter_off);

@@ -197,8 +197,7 @@ static void fetch_loop(struct tt_emit *e, enum width width, unsigned opcode, uns
 	rm(e, width, 0x0fb1, R11, RCX, 0);
 	put8(e, 0x75);
 	put8(e, (again - e->size - 1) & 0xff);
-	if (src == RAX) {
-		mov(e, width, RAX, RAX);
+	if (src == RAX) { /* where the old value is */
 		pop(e, RDX);
 	} else {
 		mov(e, width, src, RAX);

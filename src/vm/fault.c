@@ -33,7 +33,7 @@ int tutti_vm_fault_text(const struct tutti_vm_program *program,
 			const struct tutti_vm_result *result, char *ret_text, size_t bytes)
 {
 	const struct tt_vm_line *line = line_of(program, result->pc);
-	char where[128] = "", what[160];
+	char where[128] = "", what[200];
 
 	if (line && line->file)
 		snprintf(where, sizeof where, "%.80s:%u: ", line->file, line->line);
@@ -45,7 +45,8 @@ int tutti_vm_fault_text(const struct tutti_vm_program *program,
 	case TUTTI_VM_FAULT_ARGUMENT:
 		snprintf(what, sizeof what,
 			 "%s of %" PRIu64 " bytes at 0x%" PRIx64
-			 ", which is not inside a window that allows it",
+			 ", which is not inside a window that allows it (compare with the "
+			 "window's end before)",
 			 result->fault == TUTTI_VM_FAULT_READ	 ? "read"
 			 : result->fault == TUTTI_VM_FAULT_WRITE ? "write"
 								 : "a helper's argument",
@@ -54,19 +55,24 @@ int tutti_vm_fault_text(const struct tutti_vm_program *program,
 	case TUTTI_VM_FAULT_ALIGN:
 		snprintf(what, sizeof what,
 			 "atomic operation on %" PRIu64 " bytes at 0x%" PRIx64
-			 ", no multiple of them",
+			 ", no multiple of them (align it)",
 			 result->bytes, result->address);
 		break;
 	case TUTTI_VM_FAULT_BUDGET:
-		snprintf(what, sizeof what, "the budget of instructions is used up");
+		snprintf(what, sizeof what,
+			 "the budget of instructions is used up (loop less, or run with more)");
 		break;
 	case TUTTI_VM_FAULT_HELPER:
 		snprintf(what, sizeof what, "a helper ended the run: %s",
 			 strerrordesc_np(-result->helper_error));
 		break;
 	case TUTTI_VM_FAULT_DEPTH:
-		snprintf(what, sizeof what, "more than %d functions inside each other",
+		snprintf(what, sizeof what,
+			 "more than %d functions inside each other (inline some)",
 			 TUTTI_VM_MAX_DEPTH);
+		break;
+	case TUTTI_VM_FAULT_INSN:
+		snprintf(what, sizeof what, "no such instruction (verify the program)");
 		break;
 	default: return snprintf(ret_text, bytes, "%s", tutti_vm_fault_name(result->fault));
 	}

@@ -90,10 +90,8 @@ static void atomic32(uint32_t *p, int64_t op, uint64_t *src, uint64_t *r0)
 static bool fault(struct tutti_vm_context *context, enum tutti_vm_fault_kind kind, uint32_t pc,
 		  uint64_t address, unsigned bytes)
 {
-	context->result.fault = kind;
-	context->result.pc = pc;
-	context->result.address = address;
-	context->result.bytes = bytes;
+	context->result = (struct tutti_vm_result){
+		.fault = kind, .pc = pc, .address = address, .bytes = bytes};
 	return false;
 }
 

@@ -11,13 +11,35 @@
 
 /* --- linking ---------------------------------------------------------------------- */
 
+/* Memory comes with a size: the next argument's, or that of a map before it. */
+static bool good_helper(const struct tutti_vm_helper *helper)
+{
+	bool map = false;
+
+	if (!helper->fn || !helper->name || !helper->cost || helper->cost > INT32_MAX ||
+	    helper->ret > TUTTI_VM_RET_VALUE)
+		return false;
+	for (int i = 0; i < 5; i++) {
+		uint8_t before = i ? helper->arg[i - 1] : TUTTI_VM_ARG_NONE;
+		bool memory = before == TUTTI_VM_ARG_READ || before == TUTTI_VM_ARG_WRITE;
+
+		if (helper->arg[i] > TUTTI_VM_ARG_CTX ||
+		    memory != (helper->arg[i] == TUTTI_VM_ARG_BYTES))
+			return false;
+		if ((helper->arg[i] == TUTTI_VM_ARG_KEY || helper->arg[i] == TUTTI_VM_ARG_VALUE) &&
+		    !map)
+			return false;
+		map |= helper->arg[i] == TUTTI_VM_ARG_MAP;
+	}
+	return helper->arg[4] != TUTTI_VM_ARG_READ && helper->arg[4] != TUTTI_VM_ARG_WRITE;
+}
+
 static int check_env(const struct tutti_vm_env *env)
 {
 	if (env->n_helpers > TUTTI_VM_MAX_HELPERS)
 		return -EINVAL;
 	for (uint32_t i = 0; i < env->n_helpers; i++) {
-		if (!env->helpers[i].fn || !env->helpers[i].name || !env->helpers[i].cost ||
-		    env->helpers[i].cost > INT32_MAX)
+		if (!good_helper(&env->helpers[i]))
 			return -EINVAL;
 		for (uint32_t j = 0; j < i; j++)
 			if (env->helpers[i].id == env->helpers[j].id)

@@ -45,10 +45,10 @@ enum mdo_verdict {
 };
 
 enum mdo_error {
-	MDO_ENOENT = 2,	  /* no such key, group or member */
-	MDO_ENOMEM = 12,  /* the map is full */
-	MDO_EBUSY = 16,	  /* no room to send: the device's slots or the quota are used up */
-	MDO_EINVAL = 22,  /* a size, a type or an operation that is none */
+	MDO_ENOENT = 2,	   /* no such key, group or member */
+	MDO_ENOMEM = 12,   /* the map is full */
+	MDO_EBUSY = 16,	   /* no room to send: the device's slots or the quota are used up */
+	MDO_EINVAL = 22,   /* a size, a type or an operation that is none */
 	MDO_EMSGSIZE = 90, /* more than MDO_PAYLOAD */
 };
 
@@ -72,13 +72,13 @@ struct mdo_packet {
 	__u8 kind;	   /* 1 data, 2 frame */
 	__u8 flags;	   /* 1 multicast */
 	__u32 device;	   /* this one */
-	__u64 time;	   /* when it was taken */
 };
 
 /* --- how it is compiled ---------------------------------------------------------------------- */
 
 enum mdo_map_kind {
-	MDO_ARRAY = 2, /* as in Linux: arrays by a __u32 below max_entries, all there, zero at first */
+	MDO_ARRAY =
+		2, /* as in Linux: arrays by a __u32 below max_entries, all there, zero at first */
 	MDO_HASH = 1,
 	MDO_LRU = 9, /* a hash that gives up the key that was not used for longest */
 };
@@ -87,10 +87,10 @@ enum mdo_map_kind {
 #define MDO_HANDLER(SECTION) __attribute__((section(SECTION), used))
 #define MDO_MAP(NAME, KIND, KEY, VALUE, ENTRIES)                                                   \
 	struct {                                                                                   \
-		int(*type)[KIND];                                                                  \
+		int (*type)[KIND];                                                                 \
 		KEY *key;                                                                          \
 		VALUE *value;                                                                      \
-		int(*max_entries)[ENTRIES];                                                        \
+		int (*max_entries)[ENTRIES];                                                       \
 	} NAME __attribute__((section(".maps"), used))
 #define MDO_FUNCTION(RESULT, NAME, ID, ...) static RESULT (*const NAME)(__VA_ARGS__) = (void *)ID
 #else
@@ -148,10 +148,5 @@ MDO_FUNCTION(__u64, mdo_checksum, 10, const void *data, __u64 bytes);
 MDO_FUNCTION(__u64, mdo_group_size, 11, __u32 group);
 /* A member's place in it, by number, or -MDO_ENOENT. */
 MDO_FUNCTION(int, mdo_group_rank, 12, __u32 group, __u32 member);
-
-/* --- the host. Hooks: all ------------------------------------------------------------------------ */
-
-/* Bytes into the log that the host reads; when it is full, the oldest are lost and counted. */
-MDO_FUNCTION(int, mdo_log, 13, const void *data, __u64 bytes);
 
 #endif

@@ -2,8 +2,7 @@
 /*
  * Who drives a device. Whoever has posted to it, or waits for it, takes it if
  * it is free and works until nothing is left; whoever finds it taken leaves its
- * work to the one who has it (flat combining: D. Hendler, I. Incze, N. Shavit,
- * M. Tzafrir, Flat combining and the synchronization-parallelism tradeoff,
+ * work to the one who has it (flat combining: Flat combining and the synchronization-parallelism tradeoff,
  * SPAA 2010). Nothing is lost between the two:
  *
  *	poster: posts, sets its bit in posted (L1, full barrier), tries to take
@@ -22,8 +21,8 @@
 
 enum {
 	INPUT_BATCH = 16,
-	LET_OTHERS = 512,	    /* packets */
-	SUSPECT_NS = 1000 * 1000,   /* the same driver for so long: does it live? */
+	LET_OTHERS = 512,	     /* packets */
+	SUSPECT_NS = 1000 * 1000,    /* the same driver for so long: does it live? */
 	TAKE_NS = 200 * 1000 * 1000, /* how long a change of the device waits */
 	ROUNDS = 1 << 20,
 	ISLIP_ROUNDS = 4,

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/shm.h"
 #include "device/device_int.h"
+#include "device/instance.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +63,8 @@ fail:
 
 int tt_fabric_create(struct tt_fabric **ret_fabric)
 {
-	return open_fabric(tt_shm_create("tutti-fabric", sizeof(struct tt_fabric_mem)), true, ret_fabric);
+	return open_fabric(tt_shm_create("tutti-fabric", sizeof(struct tt_fabric_mem)), true,
+			   ret_fabric);
 }
 
 int tt_fabric_attach(int fd, struct tt_fabric **ret_fabric)
@@ -76,6 +78,7 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
 {
 	if (!fabric)
 		return;
+	tt_instances_forget(fabric);
 	tt_shm_unmap(fabric->mem, sizeof(struct tt_fabric_mem));
 	tt_fd_close(fabric->fd);
 	free(fabric);
@@ -98,7 +101,8 @@ static int lock_byte(struct tt_fabric *fabric, uint32_t member, short type)
 
 bool tt_member_alive(struct tt_fabric *fabric, uint32_t member)
 {
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = member, .l_len = 1};
+	struct flock lock = {
+		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = member, .l_len = 1};
 
 	if (member >= TT_MEMBERS || !tt_load_acquire(&fabric->mem->members[member].state))
 		return false;
@@ -111,7 +115,7 @@ bool tt_member_alive(struct tt_fabric *fabric, uint32_t member)
 
 static int free_port(const struct tt_device_mem *dev)
 {
-	for (int port = 0; port < TT_PORTS; port++)
+	for (int port = 0; port < TT_OWN_PORT; port++)
 		if (dev->ports[port].kind == TT_PORT_NONE)
 			return port;
 	return -ENOSPC;
@@ -154,9 +158,11 @@ static int spread_route(struct tt_member *me, uint32_t device, uint32_t member, 
 		todo &= todo - 1;
 		if (!tt_device_take(me, at))
 			return -EAGAIN;
-		tt_store_relaxed(&dev->route[member], (uint8_t)(from[at] == TT_NO_PORT ? 0 : from[at] + 1));
+		tt_store_relaxed(&dev->route[member],
+				 (uint8_t)(from[at] == TT_NO_PORT ? 0 : from[at] + 1));
 		for (uint32_t i = 0; i < TT_PORTS; i++) {
-			uint32_t peer = dev->ports[i].peer_device, peer_port = dev->ports[i].peer_port;
+			uint32_t peer = dev->ports[i].peer_device,
+				 peer_port = dev->ports[i].peer_port;
 
 			if (dev->ports[i].kind != TT_PORT_LINK || peer >= TT_DEVICES ||
 			    peer_port >= TT_PORTS || seen & tt_bit(peer))
@@ -172,7 +178,8 @@ static int spread_route(struct tt_member *me, uint32_t device, uint32_t member, 
 
 int tt_device_route(struct tt_member *me, uint32_t device, uint32_t member, uint32_t port)
 {
-	if (device >= TT_DEVICES || member >= TT_MEMBERS || (port >= TT_PORTS && port != TT_NO_PORT))
+	if (device >= TT_DEVICES || member >= TT_MEMBERS ||
+	    (port >= TT_PORTS && port != TT_NO_PORT))
 		return -EINVAL;
 	if (!tt_device_take(me, device))
 		return -EAGAIN;
@@ -190,7 +197,8 @@ static int take_place(struct tt_fabric *fabric, uint32_t *ret_member)
 		struct tt_member_mem *m = &fabric->mem->members[i];
 		uint32_t state = TT_MEMBER_FREE;
 
-		if (tt_load_relaxed(&m->state) != TT_MEMBER_FREE || lock_byte(fabric, i, F_WRLCK) < 0)
+		if (tt_load_relaxed(&m->state) != TT_MEMBER_FREE ||
+		    lock_byte(fabric, i, F_WRLCK) < 0)
 			continue;
 		if (tt_cas(&m->state, &state, (uint32_t)TT_MEMBER_JOINING)) {
 			m->pid = getpid();
@@ -301,7 +309,8 @@ int tt_fabric_bury(struct tt_member *me)
 		uint32_t state = tt_load_acquire(&fabric->mem->members[i].state);
 
 		/* Its byte is ours while we bury it: one does, and nobody joins in its place. */
-		if (state == TT_MEMBER_FREE || tt_member_alive(fabric, i) || lock_byte(fabric, i, F_WRLCK) < 0)
+		if (state == TT_MEMBER_FREE || tt_member_alive(fabric, i) ||
+		    lock_byte(fabric, i, F_WRLCK) < 0)
 			continue;
 		if (remove_member(me, i) == 0) {
 			give_place(fabric, i);
@@ -423,7 +432,8 @@ int tt_device_connect(struct tt_member *me, uint32_t device, uint32_t other, uin
 	tt_device_give(me, low);
 	/* Who is there already becomes known at the other end. */
 	for (uint32_t i = 0; i < TT_MEMBERS && !err; i++)
-		if (tt_load_acquire(&mem->members[i].state) == TT_MEMBER_HERE && mem->members[i].device < TT_DEVICES)
+		if (tt_load_acquire(&mem->members[i].state) == TT_MEMBER_HERE &&
+		    mem->members[i].device < TT_DEVICES)
 			err = spread_route(me, mem->members[i].device, i, mem->members[i].port);
 	return err;
 }

@@ -29,8 +29,13 @@
 
 #define TT_NO_DEVICE 0xffffffffu
 
+struct tt_code;
+struct tt_instance;
+
 struct tt_fabric {
 	struct tt_fabric_mem *mem;
+	struct tt_code *code;	       /* NULL: modules are passed by */
+	struct tt_instance *instances; /* TT_INSTANCES: this process's side of them */
 	int fd; /* kept open: the locks by which members are known to live hang on it */
 	int64_t (*now_ns)(void);
 };
@@ -97,7 +102,8 @@ int tt_member_post(struct tt_member *me, const struct tt_packet_head *head, cons
  * Takes the next packet: its head, and of its payload as much as there is room
  * for. -EAGAIN: none. Does not drive.
  */
-int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, void *ret_bytes, size_t room);
+int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, void *ret_bytes,
+		      size_t room);
 /*
  * Until there is a packet: drives its device and spins for spin_ns, then
  * sleeps. timeout_ns < 0: for ever. 0; -ETIMEDOUT, -EINTR.

@@ -32,8 +32,9 @@
 enum {
 	TT_MEMBERS = 256,
 	TT_DEVICES = 32,
-	TT_PORTS = 32,	       /* of a device */
-	TT_OWNER_SLOTS = 128,  /* of each member and device; a power of two */
+	TT_PORTS = 32, /* of a device, the last of them for what it sends itself */
+	TT_OWN_PORT = TT_PORTS - 1,
+	TT_OWNER_SLOTS = 128, /* of each member and device; a power of two */
 	TT_OWNERS = TT_MEMBERS + TT_DEVICES,
 	TT_SLOTS = TT_OWNERS * TT_OWNER_SLOTS,
 	TT_RING_ENTRIES = 256, /* a power of two; more than TT_OWNER_SLOTS */
@@ -43,6 +44,8 @@ enum {
 	TT_PAYLOAD_BYTES = TT_SLOT_BYTES - TT_HEAD_BYTES,
 	TT_NAME_BYTES = 32,
 	TT_GROUPS = 256,
+	TT_INSTANCES = 64,
+	TT_MODULE_BYTES = 64 << 20, /* data and maps of all instances */
 	TT_HOLDER_WORDS = TT_MEMBERS / 64,
 };
 
@@ -144,13 +147,16 @@ struct tt_port {
 enum tt_device_kind { TT_DEVICE_NIC = 1, TT_DEVICE_SWITCH = 2 };
 
 struct tt_device_mem {
-	uint32_t kind; /* 0: not there */
+	uint32_t kind;	       /* 0: not there */
 	uint32_t ports_here;   /* bit: port that is in use; written under the lock */
 	uint32_t links;	       /* of these, links */
 	uint32_t fifo;	       /* plain inputs: one queue each, for comparison */
 	uint32_t default_port; /* where to for members that route does not know; TT_NO_PORT */
 	char name[TT_NAME_BYTES];
 	uint8_t route[TT_MEMBERS]; /* member -> port + 1; 0: unknown */
+
+	uint64_t bound;	    /* bit: instance that looks at packets here; written under the lock */
+	uint32_t next_slot; /* of the device's own */
 
 	/* Who drives: member + 1, 0 nobody (L0). Taken by compare and exchange. */
 	uint32_t driver __attribute__((aligned(TT_CACHE_LINE)));
@@ -189,6 +195,39 @@ struct tt_member_mem {
 	uint64_t posted_packets, posted_bytes, received_packets, received_bytes, doorbells, sleeps;
 };
 
+/* --- instances of modules --------------------------------------------------------------- */
+
+enum tt_instance_state {
+	TT_INSTANCE_FREE = 0,
+	TT_INSTANCE_LOADING = 1,
+	TT_INSTANCE_RUNNING = 2,
+	TT_INSTANCE_BROKEN = 3, /* who drove died in its handler: its state may be half changed */
+	TT_INSTANCE_QUARANTINED = 4, /* too many faults */
+};
+
+/* Written by whoever loads, and by the device's driver. */
+struct tt_instance_mem {
+	uint32_t state;
+	uint32_t generation; /* of this place: who has an older one looks again */
+	uint32_t image;	     /* index in the code of the fabric */
+	uint32_t device;
+	uint32_t group;	     /* bound to: packets of this group, TT_ANY: of any */
+	uint32_t port;	     /* and to this port, TT_ANY */
+	uint32_t memory_off; /* in modules: data, then maps; a multiple of 64 */
+	uint32_t memory_bytes;
+	uint64_t budget; /* of a handler, instructions */
+	char name[TT_NAME_BYTES];
+	/* Counters and the last fault. */
+	uint64_t runs, passed, dropped, faults, sent;
+	int64_t first_fault_ns; /* of those that count for the quarantine */
+	uint32_t recent_faults;
+	uint32_t fault, fault_pc;
+	uint64_t fault_address;
+	uint64_t random; /* state of mdo_random */
+};
+
+#define TT_ANY 0xffffffffu
+
 struct tt_group_mem {
 	uint64_t members[TT_HOLDER_WORDS];
 };
@@ -200,6 +239,8 @@ struct tt_fabric_mem {
 	struct tt_member_mem members[TT_MEMBERS];
 	struct tt_group_mem groups[TT_GROUPS];
 	struct tt_device_mem devices[TT_DEVICES];
+	struct tt_instance_mem instances[TT_INSTANCES];
+	uint8_t modules[TT_MODULE_BYTES] __attribute__((aligned(4096)));
 	struct tt_slot slots[TT_SLOTS] __attribute__((aligned(4096)));
 };
 

@@ -11,7 +11,7 @@
  * goes on, and only then anything is done with it. Who takes over from a dead
  * driver finds it there.
  */
-#include "device/device_int.h"
+#include "device/instance_int.h"
 
 #include <string.h>
 
@@ -26,14 +26,16 @@ static uint32_t port_to(const struct tt_driver *d, uint32_t member)
 }
 
 /* Outputs of a multicast: those of all members but the source, not back to where it came from. */
-static uint32_t ports_to_group(const struct tt_driver *d, uint32_t group, uint32_t source, uint32_t input)
+static uint32_t ports_to_group(const struct tt_driver *d, uint32_t group, uint32_t source,
+			       uint32_t input)
 {
 	uint32_t outputs = 0;
 
 	if (group >= TT_GROUPS)
 		return 0;
 	for (uint32_t word = 0; word < TT_HOLDER_WORDS; word++)
-		for (uint64_t set = tt_load_relaxed(&d->mem->groups[group].members[word]); set; set &= set - 1) {
+		for (uint64_t set = tt_load_relaxed(&d->mem->groups[group].members[word]); set;
+		     set &= set - 1) {
 			uint32_t member = word * 64 + (uint32_t)__builtin_ctzll(set);
 			uint32_t port = member == source ? TT_NO_PORT : port_to(d, member);
 
@@ -43,13 +45,14 @@ static uint32_t ports_to_group(const struct tt_driver *d, uint32_t group, uint32
 	return d->dev->ports[input].kind == TT_PORT_LINK ? outputs & ~tt_bit(input) : outputs;
 }
 
-static uint32_t outputs_of(const struct tt_driver *d, const struct tt_slot *slot, uint32_t input)
+static uint32_t outputs_of(const struct tt_driver *d, const struct tt_packet_head *head,
+			   uint32_t input)
 {
-	const struct tt_packet_head *head = &slot->head;
 	uint32_t port;
 
 	if (tt_load_relaxed(&head->flags) & TT_PACKET_MULTICAST)
-		return ports_to_group(d, tt_load_relaxed(&head->group), tt_load_relaxed(&head->source), input);
+		return ports_to_group(d, tt_load_relaxed(&head->group),
+				      tt_load_relaxed(&head->source), input);
 	port = port_to(d, tt_load_relaxed(&head->destination));
 	return port == TT_NO_PORT ? 0 : tt_bit(port);
 }
@@ -78,7 +81,8 @@ static struct tt_voq *queue(const struct tt_driver *d, uint32_t input, uint32_t 
 static bool room_in_queues(const struct tt_driver *d, uint32_t input, uint32_t outputs)
 {
 	for (; outputs; outputs &= outputs - 1)
-		if (tt_voq_count(queue(d, input, (uint32_t)__builtin_ctz(outputs))) >= TT_VOQ_ENTRIES)
+		if (tt_voq_count(queue(d, input, (uint32_t)__builtin_ctz(outputs))) >=
+		    TT_VOQ_ENTRIES)
 			return false;
 	return true;
 }
@@ -95,7 +99,7 @@ static void look_at_first(struct tt_driver *d, uint32_t input)
 	if (!tt_voq_count(voq))
 		return;
 	slot = tt_slot_of(d->mem, tt_voq_first(voq));
-	outputs = slot ? outputs_of(d, slot, input) : 0;
+	outputs = slot ? outputs_of(d, &slot->head, input) : 0;
 	/* Gone wrong since it came: any output drops it. */
 	d->dev->waiting[outputs ? (uint32_t)__builtin_ctz(outputs) : 0] |= tt_bit(input);
 }
@@ -125,22 +129,52 @@ static void take_credits(struct tt_port *port, tt_ring_entry entry)
 	port->credits = credits < port->window ? credits : port->window;
 }
 
+/* Room for a packet whose way a handler may still change. */
+static bool room_in_all(const struct tt_driver *d, uint32_t input)
+{
+	return room_in_queues(d, input, d->dev->fifo ? 1 : d->ports);
+}
+
+/* The head as it is now, whatever its owner does to it afterwards. */
+static struct tt_packet_head copy_head(const struct tt_slot *slot)
+{
+	struct tt_packet_head head;
+
+	memcpy(&head, &slot->head, sizeof head);
+	if (head.bytes > TT_PAYLOAD_BYTES)
+		head.bytes = TT_PAYLOAD_BYTES;
+	return head;
+}
+
+/* Where the packet in hand goes; 0: nowhere. Handlers are asked. */
+static uint32_t handle(struct tt_driver *d, struct tt_slot *slot, struct tt_packet_head *head,
+		       uint32_t input)
+{
+	if (!tt_instances_run(d, slot, input, head))
+		return 0;
+	memcpy(&slot->head, head, sizeof *head);
+	return outputs_of(d, head, input);
+}
+
 /* False: it has to stay where it is. */
 static bool take_one(struct tt_driver *d, uint32_t input, tt_ring_entry entry)
 {
 	struct tt_port *port = &d->dev->ports[input];
 	struct tt_slot *slot = tt_slot_of(d->mem, entry);
-	uint32_t outputs, bytes;
+	bool handled = slot && d->dev->bound;
+	struct tt_packet_head head = {0};
+	uint32_t outputs = 0;
 
 	if (port->kind == TT_PORT_LINK && tt_entry_slot(entry) == TT_NO_SLOT) {
 		take_credits(port, entry);
 		tt_ring_advance(&port->in);
 		return true;
 	}
-	outputs = slot ? outputs_of(d, slot, input) : 0;
-	if (d->dev->fifo && outputs & (outputs - 1))
-		outputs &= -outputs; /* a plain device has no multicast */
-	if (outputs && !room_in_queues(d, input, outputs))
+	if (slot) {
+		head = copy_head(slot);
+		outputs = handled ? 0 : outputs_of(d, &head, input);
+	}
+	if (handled ? !room_in_all(d, input) : !room_in_queues(d, input, outputs))
 		return false;
 	if (port->kind == TT_PORT_LINK) {
 		take_credits(port, entry);
@@ -148,9 +182,12 @@ static bool take_one(struct tt_driver *d, uint32_t input, tt_ring_entry entry)
 	}
 	pick_up(d, entry, input);
 	tt_ring_advance(&port->in);
-	bytes = slot ? tt_load_relaxed(&slot->head.bytes) : 0;
 	tt_count(&port->rx_packets, 1);
-	tt_count(&port->rx_bytes, bytes);
+	tt_count(&port->rx_bytes, head.bytes);
+	if (handled)
+		outputs = handle(d, slot, &head, input);
+	if (d->dev->fifo && outputs & (outputs - 1))
+		outputs &= -outputs; /* a plain device has no multicast */
 	if (outputs) {
 		enqueue(d, entry & ~0xff000000ull, input, outputs);
 	} else {
@@ -160,6 +197,32 @@ static bool take_one(struct tt_driver *d, uint32_t input, tt_ring_entry entry)
 	}
 	put_down(d);
 	return true;
+}
+
+int tt_device_emit(struct tt_driver *d, const struct tt_packet_head *head, const void *bytes)
+{
+	uint32_t outputs = outputs_of(d, head, TT_OWN_PORT),
+		 first = (TT_MEMBERS + d->device) * TT_OWNER_SLOTS;
+
+	if (!outputs)
+		return -MDO_ENOENT;
+	if (!room_in_queues(d, TT_OWN_PORT, outputs))
+		return -MDO_EBUSY;
+	for (uint32_t i = 0; i < TT_OWNER_SLOTS; i++) {
+		uint32_t index = first + (d->dev->next_slot + i) % TT_OWNER_SLOTS;
+		struct tt_slot *slot = &d->mem->slots[index];
+
+		if (!tt_slot_free(slot))
+			continue;
+		d->dev->next_slot = (d->dev->next_slot + i + 1) % TT_OWNER_SLOTS;
+		tt_store_relaxed(&slot->sequence, slot->sequence + 1);
+		slot->head = *head;
+		memcpy(slot->payload, bytes, head->bytes);
+		tt_slot_hold_device(slot, d->device);
+		enqueue(d, tt_entry_make(index, 0, slot->sequence), TT_OWN_PORT, outputs);
+		return 0;
+	}
+	return -MDO_EBUSY;
 }
 
 uint32_t tt_take_inputs(struct tt_driver *d, uint32_t inputs, unsigned most, unsigned *ret_moved)
@@ -192,7 +255,8 @@ static struct tt_device_mem *peer_of(const struct tt_driver *d, const struct tt_
 				     struct tt_port **ret_port)
 {
 	struct tt_device_mem *peer;
-	uint32_t device = tt_load_relaxed(&port->peer_device), number = tt_load_relaxed(&port->peer_port);
+	uint32_t device = tt_load_relaxed(&port->peer_device),
+		 number = tt_load_relaxed(&port->peer_port);
 
 	if (device >= TT_DEVICES || number >= TT_PORTS)
 		return NULL;
@@ -211,20 +275,23 @@ static bool room_at(const struct tt_driver *d, uint32_t output)
 }
 
 /* On the ring of the device at the other end of a link. */
-static void push_to_peer(struct tt_driver *d, struct tt_port *port, uint32_t slot, uint32_t sequence)
+static void push_to_peer(struct tt_driver *d, struct tt_port *port, uint32_t slot,
+			 uint32_t sequence)
 {
 	struct tt_port *other;
 	struct tt_device_mem *peer = peer_of(d, port, &other);
 
 	if (!peer)
 		return;
-	tt_ring_push(&other->in, tt_entry_make(slot, port->owed < 255 ? port->owed : 255, sequence));
+	tt_ring_push(&other->in,
+		     tt_entry_make(slot, port->owed < 255 ? port->owed : 255, sequence));
 	port->owed -= port->owed < 255 ? port->owed : 255;
 	tt_fetch_or(&peer->posted, tt_bit(tt_load_relaxed(&port->peer_port))); /* L1 */
 	d->me->touched |= tt_bit(tt_load_relaxed(&port->peer_device));
 }
 
-static void deliver(struct tt_driver *d, struct tt_port *port, struct tt_slot *slot, tt_ring_entry entry)
+static void deliver(struct tt_driver *d, struct tt_port *port, struct tt_slot *slot,
+		    tt_ring_entry entry)
 {
 	uint32_t member = tt_load_relaxed(&port->member);
 
@@ -293,7 +360,7 @@ unsigned tt_match(struct tt_driver *d, unsigned rounds)
 			free_outputs |= tt_bit(output);
 	}
 	for (unsigned round = 0; round < rounds && free_outputs; round++) {
-		uint32_t granted[TT_PORTS], inputs = 0;
+		uint32_t granted[TT_PORTS] = {0}, inputs = 0;
 
 		/* Each free output grants to one input that has something for it, */
 		for (uint32_t set = free_outputs; set; set &= set - 1) {
@@ -305,7 +372,7 @@ unsigned tt_match(struct tt_driver *d, unsigned rounds)
 				continue;
 			}
 			input = tt_next_of(asking, d->dev->next_input[output] % TT_PORTS);
-			granted[input] = inputs & tt_bit(input) ? granted[input] | tt_bit(output) : tt_bit(output);
+			granted[input] |= tt_bit(output);
 			inputs |= tt_bit(input);
 		}
 		if (!inputs)
@@ -313,7 +380,8 @@ unsigned tt_match(struct tt_driver *d, unsigned rounds)
 		/* each input accepts one grant. Whose turn is next changes in the first round only. */
 		for (; inputs; inputs &= inputs - 1) {
 			uint32_t input = (uint32_t)__builtin_ctz(inputs);
-			uint32_t output = tt_next_of(granted[input], d->dev->next_output[input] % TT_PORTS);
+			uint32_t output =
+				tt_next_of(granted[input], d->dev->next_output[input] % TT_PORTS);
 
 			if (round == 0) {
 				d->dev->next_input[output] = input + 1;
@@ -377,7 +445,8 @@ static bool in_some_queue(const struct tt_driver *d, tt_ring_entry entry)
 		for (uint32_t output = 0; output < TT_PORTS; output++) {
 			const struct tt_voq *voq = &d->dev->voq[input][output];
 
-			for (uint32_t i = voq->head; i != voq->tail && i - voq->head < TT_VOQ_ENTRIES; i++)
+			for (uint32_t i = voq->head;
+			     i != voq->tail && i - voq->head < TT_VOQ_ENTRIES; i++)
 				if (voq->entries[i % TT_VOQ_ENTRIES] == entry)
 					return true;
 		}
@@ -413,7 +482,16 @@ void tt_recover(struct tt_driver *d)
 {
 	uint64_t in_hand = tt_load_relaxed(&d->dev->in_hand);
 
+	uint32_t handler = tt_load_relaxed(&d->dev->handler);
+
 	tt_count(&d->dev->takeovers, 1);
+	if (handler && handler <= TT_INSTANCES) {
+		/* What it was about to write may be written in part. */
+		tt_store_release(&d->mem->instances[handler - 1].state,
+				 (uint32_t)TT_INSTANCE_BROKEN);
+		d->dev->bound &= ~(1ull << (handler - 1));
+		tt_store_relaxed(&d->dev->handler, 0u);
+	}
 	if (in_hand) {
 		tt_ring_entry entry = (in_hand - 1) & ~0xff000000ull;
 		struct tt_slot *slot = tt_slot_of(d->mem, entry);
@@ -429,5 +507,12 @@ void tt_recover(struct tt_driver *d)
 		put_down(d);
 	}
 	count_waiting(d);
+	/* What a handler was about to send, of the device's own slots. */
+	for (uint32_t i = 0; i < TT_OWNER_SLOTS; i++) {
+		uint32_t slot = (TT_MEMBERS + d->device) * TT_OWNER_SLOTS + i;
+
+		if (!d->dev->copies[slot])
+			tt_slot_drop_device(&d->mem->slots[slot], d->device);
+	}
 	d->dev->blocked = d->ports;
 }

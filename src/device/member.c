@@ -72,7 +72,8 @@ int tt_member_send(struct tt_member *me, const struct tt_packet_head *head, cons
 	return err;
 }
 
-int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, void *ret_bytes, size_t room)
+int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, void *ret_bytes,
+		      size_t room)
 {
 	struct tt_member_mem *m = &me->fabric->mem->members[me->index];
 	struct tt_device_mem *dev;
@@ -96,7 +97,9 @@ int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, voi
 			head.bytes = TT_PAYLOAD_BYTES;
 		memcpy(ret_bytes, slot->payload, head.bytes < room ? head.bytes : room);
 		tt_ring_advance(&port->out);
-		tt_slot_drop_member(slot, me->index); /* full barrier: the driver sees the room, or we its wait */
+		tt_slot_drop_member(
+			slot,
+			me->index); /* full barrier: the driver sees the room, or we its wait */
 		if (tt_load_relaxed(&dev->waiting[me->port])) {
 			tt_fetch_or(&dev->posted, tt_bit(me->port));
 			me->touched |= tt_bit(me->device);

@@ -55,7 +55,8 @@ static inline struct tt_slot *tt_slot_of(struct tt_fabric_mem *mem, tt_ring_entr
 
 static inline bool tt_ring_full(const struct tt_ring *ring)
 {
-	return tt_load_relaxed(&ring->tail) - tt_load_acquire(&ring->head) >= TT_RING_ENTRIES; /* R3 */
+	return tt_load_relaxed(&ring->tail) - tt_load_acquire(&ring->head) >=
+	       TT_RING_ENTRIES; /* R3 */
 }
 
 /* Not when it is full. */

@@ -184,9 +184,11 @@ void tt_device_drive(struct tt_member *me, uint32_t device)
 {
 	uint32_t todo = device < TT_DEVICES ? tt_bit(device) : 0;
 
-	for (unsigned round = 0; round < ROUNDS && (todo | me->touched); round++) {
-		todo |= me->touched;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		todo = (todo | me->touched) & ~me->others;
 		me->touched = 0;
+		if (!todo)
+			return;
 		device = (uint32_t)__builtin_ctz(todo);
 		todo &= todo - 1;
 		drive_one(me, device);

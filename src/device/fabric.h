@@ -47,6 +47,7 @@ struct tt_member {
 	uint32_t next_slot;
 	uint32_t next_message;
 	uint32_t touched; /* bit: devices that what we did gave work */
+	uint32_t others;  /* bit: devices that we leave to who drives them all the time */
 	uint64_t suspect; /* when the driver that we met was first met, ns */
 	uint32_t suspect_driver;
 };

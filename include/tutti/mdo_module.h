@@ -52,7 +52,17 @@ enum mdo_error {
 	MDO_EMSGSIZE = 90, /* more than MDO_PAYLOAD */
 };
 
-enum { MDO_PAYLOAD = 1920 }; /* bytes that one packet carries at most */
+enum {
+	MDO_PAYLOAD = 1920, /* bytes that one packet carries at most */
+	MDO_MEMBERS = 256,  /* members are numbered below that */
+	MDO_SOURCES =
+		288,	  /* and sources below that: what a device sends has MDO_MEMBERS + device */
+	MDO_GROUPS = 256, /* groups, from 1 */
+};
+
+enum mdo_flags {
+	MDO_MULTICAST = 1, /* to all members of the group but the source */
+};
 
 /*
  * The packet that a handler sees. It cannot be written; mdo_set_* change what
@@ -61,7 +71,7 @@ enum { MDO_PAYLOAD = 1920 }; /* bytes that one packet carries at most */
 struct mdo_packet {
 	__u64 data;	   /* address of the payload, as a number: see mdo_data() */
 	__u32 bytes;	   /* of it */
-	__u32 source;	   /* member */
+	__u32 source;	   /* member, or MDO_MEMBERS + device */
 	__u32 destination; /* member; of a multicast: none */
 	__u32 group;	   /* 0: none */
 	__u32 message;	   /* number of the message that this is a piece of, by source */
@@ -70,7 +80,7 @@ struct mdo_packet {
 	__u32 input;	   /* the device's port that it came in by */
 	__u16 port;	   /* of the member: which of its uses is meant */
 	__u8 kind;	   /* 1 data, 2 frame */
-	__u8 flags;	   /* 1 multicast */
+	__u8 flags;	   /* enum mdo_flags */
 	__u32 device;	   /* this one */
 };
 
@@ -124,7 +134,7 @@ MDO_FUNCTION(int, mdo_map_delete, 3, void *map, const void *key);
 
 /* A new packet to a member's port, from this device. -MDO_EBUSY, -MDO_EMSGSIZE, -MDO_ENOENT. */
 MDO_FUNCTION(int, mdo_send, 4, __u32 member, __u32 port, const void *data, __u64 bytes);
-/* To all members of a group. As mdo_send. */
+/* To all members of a group, who sent the packet in hand among them. As mdo_send. */
 MDO_FUNCTION(int, mdo_multicast, 5, __u32 group, __u32 port, const void *data, __u64 bytes);
 
 /* --- the packet in hand. Hooks: packet ------------------------------------------------------------ */

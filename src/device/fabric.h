@@ -99,6 +99,8 @@ int tt_device_route(struct tt_member *me, uint32_t device, uint32_t member, uint
 int tt_member_send(struct tt_member *me, const struct tt_packet_head *head, const void *bytes);
 /* As tt_member_send, but leaves driving to the next call. */
 int tt_member_post(struct tt_member *me, const struct tt_packet_head *head, const void *bytes);
+/* As tt_member_post, with the source that the head names: of a packet that was recorded. */
+int tt_member_replay(struct tt_member *me, const struct tt_packet_head *head, const void *bytes);
 /*
  * Takes the next packet: its head, and of its payload as much as there is room
  * for. -EAGAIN: none. Does not drive.

@@ -6,6 +6,11 @@
 #include <errno.h>
 #include <string.h>
 
+_Static_assert((int)MDO_PAYLOAD == (int)TT_PAYLOAD_BYTES && (int)MDO_MEMBERS == (int)TT_MEMBERS &&
+		       (int)MDO_SOURCES == (int)TT_OWNERS && (int)MDO_GROUPS == (int)TT_GROUPS &&
+		       (int)MDO_MULTICAST == (int)TT_PACKET_MULTICAST,
+	       "what modules are told");
+
 static int map_find(struct tutti_vm_call *call)
 {
 	const struct tt_call *c = call->user;

@@ -30,7 +30,8 @@ static struct tt_slot *free_slot(struct tt_member *me, uint32_t *ret_index)
 	return NULL;
 }
 
-int tt_member_post(struct tt_member *me, const struct tt_packet_head *head, const void *bytes)
+static int post_from(struct tt_member *me, uint32_t source, const struct tt_packet_head *head,
+		     const void *bytes)
 {
 	struct tt_member_mem *m = &me->fabric->mem->members[me->index];
 	struct tt_device_mem *dev;
@@ -51,7 +52,7 @@ int tt_member_post(struct tt_member *me, const struct tt_packet_head *head, cons
 		return -EAGAIN;
 	tt_store_relaxed(&slot->sequence, slot->sequence + 1);
 	slot->head = *head;
-	slot->head.source = me->index;
+	slot->head.source = source;
 	memcpy(slot->payload, bytes, head->bytes);
 	tt_slot_hold_device(slot, me->device);
 	tt_ring_push(&port->in, tt_entry_make(index, 0, slot->sequence));
@@ -60,6 +61,16 @@ int tt_member_post(struct tt_member *me, const struct tt_packet_head *head, cons
 	tt_count(&m->posted_packets, 1);
 	tt_count(&m->posted_bytes, head->bytes);
 	return 0;
+}
+
+int tt_member_post(struct tt_member *me, const struct tt_packet_head *head, const void *bytes)
+{
+	return post_from(me, me->index, head, bytes);
+}
+
+int tt_member_replay(struct tt_member *me, const struct tt_packet_head *head, const void *bytes)
+{
+	return post_from(me, head->source, head, bytes);
 }
 
 int tt_member_send(struct tt_member *me, const struct tt_packet_head *head, const void *bytes)

@@ -265,7 +265,7 @@ static int print(struct bench_module *v)
 	print_row("in bursts of 32", f.burst[PLAIN]);
 	print_row("with an empty module", f.burst[WITH_MODULE]);
 	print_row("the module's overhead", f.burst_overhead);
-	printf("\nin bursts: %.2f million packets a second, with an empty module %.2f\n",
+	printf("\n%.2f million packets a second in bursts, with an empty module %.2f\n",
 	       1e3 / f.burst[PLAIN].median, 1e3 / f.burst[WITH_MODULE].median);
 	return 0;
 }

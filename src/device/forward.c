@@ -217,7 +217,8 @@ int tt_device_emit(struct tt_driver *d, const struct tt_packet_head *head, const
 		d->dev->next_slot = (d->dev->next_slot + i + 1) % TT_OWNER_SLOTS;
 		tt_store_relaxed(&slot->sequence, slot->sequence + 1);
 		slot->head = *head;
-		memcpy(slot->payload, bytes, head->bytes);
+		if (head->bytes) /* bytes may be NULL */
+			memcpy(slot->payload, bytes, head->bytes);
 		tt_slot_hold_device(slot, d->device);
 		enqueue(d, tt_entry_make(index, 0, slot->sequence), TT_OWN_PORT, outputs);
 		return 0;

@@ -21,7 +21,8 @@ uint64_t tt_hash(const void *bytes, size_t n, uint64_t seed)
 		hash = mix(hash ^ word, 0xd6e8feb86659fd93u);
 	}
 	word = 0;
-	memcpy(&word, at, n);
+	if (n) /* at may be NULL */
+		memcpy(&word, at, n);
 	hash = mix(hash ^ word, 0xa0761d6478bd642fu);
 	return mix(hash ^ 0xe7037ed1a0b428dbu, 0x8ebc6af09c88c6e3u);
 }

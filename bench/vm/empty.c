@@ -1,8 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-/* The least that a module can do: what the mechanism itself costs. */
-#include <tutti/mdo_module.h>
-
-MDO_HANDLER("mdo/packet") int empty(struct mdo_packet *packet)
-{
-	return MDO_PASS;
-}

@@ -27,7 +27,7 @@ static void add(void *map, __u32 key)
 		++*count;
 }
 
-MDO_HANDLER("mdo/packet") int count(struct mdo_packet *packet)
+MDO_HANDLER("mdo/packet") int count(const struct mdo_packet *packet)
 {
 	__u32 source = packet->source, bytes = packet->bytes, size = 0;
 	struct sent *sent = mdo_map_find(&sources, &source);

@@ -5,7 +5,7 @@
  */
 #include <tutti/mdo_module.h>
 
-MDO_HANDLER("mdo/packet") int empty(struct mdo_packet *packet)
+MDO_HANDLER("mdo/packet") int empty(const struct mdo_packet *packet)
 {
 	return MDO_PASS;
 }

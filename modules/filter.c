@@ -54,7 +54,7 @@ static int holds(const struct rule *rule, const struct mdo_packet *packet)
 	return compares(rule, number);
 }
 
-MDO_HANDLER("mdo/packet") int filter(struct mdo_packet *packet)
+MDO_HANDLER("mdo/packet") int filter(const struct mdo_packet *packet)
 {
 	for (__u32 i = 0; i < RULES; i++) {
 		struct rule *rule = mdo_map_find(&rules, &i);

@@ -33,7 +33,7 @@ static __u64 lower(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-MDO_HANDLER("mdo/packet") int limiter(struct mdo_packet *packet)
+MDO_HANDLER("mdo/packet") int limiter(const struct mdo_packet *packet)
 {
 	__u32 key = 0, source = packet->source;
 	__u64 now = mdo_time(), rate, burst, past, need;

@@ -36,7 +36,7 @@ static void add(__u32 key)
 		++*count;
 }
 
-MDO_HANDLER("mdo/packet") int sequencer(struct mdo_packet *packet)
+MDO_HANDLER("mdo/packet") int sequencer(const struct mdo_packet *packet)
 {
 	struct stamp *stamp = mdo_data(packet);
 	__u32 group = packet->group;

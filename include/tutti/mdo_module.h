@@ -7,7 +7,7 @@
  *
  *	MDO_MAP(seen, MDO_ARRAY, __u32, __u64, 1);
  *
- *	MDO_HANDLER("mdo/packet") int count(struct mdo_packet *packet)
+ *	MDO_HANDLER("mdo/packet") int count(const struct mdo_packet *packet)
  *	{
  *		__u32 key = 0;
  *		__u64 *n = mdo_map_find(&seen, &key);
@@ -65,8 +65,9 @@ enum mdo_flags {
 };
 
 /*
- * The packet that a handler sees. It cannot be written; mdo_set_* change what
- * may be changed. The payload can be, at packet->data.
+ * The packet that a handler sees. It cannot be written (that is a fault; const
+ * in a handler's argument lets the compiler see it); mdo_set_* change what may
+ * be changed. The payload can be, at packet->data.
  */
 struct mdo_packet {
 	__u64 data;	   /* address of the payload, as a number: see mdo_data() */

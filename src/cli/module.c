@@ -36,12 +36,43 @@ int tt_module_usage(void)
 
 /* --- objects ------------------------------------------------------------------------------ */
 
-const struct tutti_vm_env *tt_module_env_of(const struct tutti_vm_object *object)
+static bool is_for_devices(const struct tutti_vm_object *object)
 {
 	for (uint32_t i = 0; i < object->n_funcs; i++)
 		if (!strncmp(object->funcs[i].section, "mdo/", 4))
-			return tt_module_env();
-	return &tt_vm_plain_env;
+			return true;
+	return false;
+}
+
+/* Maps are the devices' affair, of which the machine knows nothing. */
+static int check_maps(const struct tutti_vm_object *object, struct tutti_vm_error *error)
+{
+	for (uint32_t i = 0; i < object->n_maps; i++) {
+		const struct tutti_vm_map *map = &object->maps[i];
+		int64_t bytes = tt_map_bytes(map);
+
+		if (bytes >= 0)
+			continue;
+		*error = (struct tutti_vm_error){.insn = -1, .reg = -1};
+		snprintf(error->text, sizeof(error->text), "map %s: %s", map->name,
+			 bytes == -E2BIG ? "too large for a device (fewer, or smaller, entries)"
+					 : "devices have no such map (MDO_ARRAY, by a __u32, or "
+					   "MDO_HASH, neither of nothing)");
+		return (int)bytes;
+	}
+	return 0;
+}
+
+int tt_module_program(const struct tutti_vm_object *object, unsigned flags,
+		      struct tutti_vm_program **ret_program, struct tutti_vm_error *ret_error)
+{
+	bool devices = is_for_devices(object);
+	int err = devices ? check_maps(object, ret_error) : 0;
+
+	if (err)
+		return err;
+	return tutti_vm_program_create(object, devices ? tt_module_env() : &tt_vm_plain_env, flags,
+				       ret_program, ret_error);
 }
 
 int tt_module_open(const char *path, struct tutti_vm_object **ret_object)
@@ -226,7 +257,7 @@ static int verify(const char *path, const struct tutti_vm_object *object, bool j
 {
 	struct tutti_vm_program *program = NULL;
 	struct tutti_vm_error error = {.insn = -1, .reg = -1};
-	int err = tutti_vm_program_create(object, tt_module_env_of(object), 0, &program, &error);
+	int err = tt_module_program(object, 0, &program, &error);
 	struct tt_json j;
 
 	tutti_vm_program_destroy(program);

@@ -309,7 +309,7 @@ static int verify_built(const struct build *b)
 
 	if (err)
 		return TT_EXIT_FAILED;
-	err = tutti_vm_program_create(object, tt_module_env_of(object), 0, &program, &error);
+	err = tt_module_program(object, 0, &program, &error);
 	tutti_vm_program_destroy(program);
 	status = report(b, object, &error, !err);
 	tutti_vm_object_destroy(object);

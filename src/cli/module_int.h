@@ -9,8 +9,13 @@
 
 #include <tutti/vm.h>
 
-/* What a module may call, by its sections: those of devices have mdo/ in front. */
-const struct tutti_vm_env *tt_module_env_of(const struct tutti_vm_object *object);
+/*
+ * Verified for where it would run: an object with sections mdo/... by what
+ * devices provide, maps included; others with a piece of memory and no
+ * functions. As tutti_vm_program_create.
+ */
+int tt_module_program(const struct tutti_vm_object *object, unsigned flags,
+		      struct tutti_vm_program **ret_program, struct tutti_vm_error *ret_error);
 /* Opens an object. 0, or a negative errno after it has said why. */
 int tt_module_open(const char *path, struct tutti_vm_object **ret_object);
 /* "maps": [...]. */

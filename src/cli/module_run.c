@@ -272,9 +272,8 @@ static int make_switch(struct replay *r)
 static int load(struct replay *r, struct tutti_vm_error *error)
 {
 	const struct tt_binding binding = {.device = r->device, .group = TT_ANY, .port = TT_ANY};
-	int err = tutti_vm_program_create(r->object, tt_module_env(),
-					  r->engine == TT_VM_INTERP ? 0 : TUTTI_VM_JIT, &r->program,
-					  error);
+	int err = tt_module_program(r->object, r->engine == TT_VM_INTERP ? 0 : TUTTI_VM_JIT,
+				    &r->program, error);
 
 	if (err)
 		return err;

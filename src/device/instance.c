@@ -41,7 +41,7 @@ static int64_t memory_of(const struct tutti_vm_program *program, uint64_t *ret_d
 	return bytes > TT_MODULE_BYTES ? -E2BIG : bytes;
 }
 
-/* --- this process's side -------------------------------------------------------------------- */
+/* --- a member's side -------------------------------------------------------------------- */
 
 static void drop_side(struct tt_instance *side)
 {
@@ -50,12 +50,12 @@ static void drop_side(struct tt_instance *side)
 	*side = (struct tt_instance){0};
 }
 
-void tt_instances_forget(struct tt_fabric *fabric)
+void tt_instances_forget(struct tt_member *me)
 {
-	for (uint32_t i = 0; fabric->instances && i < TT_INSTANCES; i++)
-		drop_side(&fabric->instances[i]);
-	free(fabric->instances);
-	fabric->instances = NULL;
+	for (uint32_t i = 0; me->instances && i < TT_INSTANCES; i++)
+		drop_side(&me->instances[i]);
+	free(me->instances);
+	me->instances = NULL;
 }
 
 static int lay_maps(struct tt_instance *side, uint8_t *memory, uint64_t bytes)
@@ -101,22 +101,22 @@ static int make_side(struct tt_fabric *fabric, const struct tt_instance_mem *m,
 	return lay_maps(side, fabric->mem->modules + off + data, (uint64_t)bytes - data);
 }
 
-static struct tt_instance *side_of(struct tt_fabric *fabric, uint32_t index)
+static struct tt_instance *side_of(struct tt_member *me, uint32_t index)
 {
-	const struct tt_instance_mem *m = &fabric->mem->instances[index];
+	const struct tt_instance_mem *m = &me->fabric->mem->instances[index];
 	uint32_t generation = tt_load_acquire(&m->generation);
 	struct tt_instance *side;
 
-	if (!fabric->instances) {
-		fabric->instances = calloc(TT_INSTANCES, sizeof *fabric->instances);
-		if (!fabric->instances)
+	if (!me->instances) {
+		me->instances = calloc(TT_INSTANCES, sizeof *me->instances);
+		if (!me->instances)
 			return NULL;
 	}
-	side = &fabric->instances[index];
+	side = &me->instances[index];
 	if (side->generation == generation)
 		return side->context ? side : NULL;
 	drop_side(side);
-	if (make_side(fabric, m, side))
+	if (make_side(me->fabric, m, side))
 		drop_side(side);
 	side->generation = generation;
 	return side->context ? side : NULL;
@@ -166,8 +166,9 @@ static bool run_one(struct tt_driver *d, uint32_t index, struct tt_slot *slot, u
 		    struct tt_packet_head *head)
 {
 	struct tt_instance_mem *m = &d->mem->instances[index];
-	struct tt_instance *side = side_of(d->me->fabric, index);
+	struct tt_instance *side = side_of(d->me, index);
 	const uint64_t arg = tutti_vm_address(TUTTI_VM_CTX);
+	uint64_t budget = tt_load_relaxed(&m->budget);
 	struct tutti_vm_result result;
 	struct tt_call call;
 	int err;
@@ -179,8 +180,8 @@ static bool run_one(struct tt_driver *d, uint32_t index, struct tt_slot *slot, u
 	tutti_vm_set_user(side->context, &call);
 	tutti_vm_set_window(side->context, TUTTI_VM_PACKET, slot->payload, head->bytes, true);
 	tt_store_relaxed(&d->dev->handler, index + 1);
-	err = tutti_vm_run(side->context, side->entry, &arg, 1, tt_load_relaxed(&m->budget),
-			   &result);
+	err = tutti_vm_run(side->context, side->entry, &arg, 1,
+			   budget < TT_MOST_BUDGET ? budget : TT_MOST_BUDGET, &result);
 	tt_store_relaxed(&d->dev->handler, 0u);
 	tt_count(&m->runs, 1);
 	if (err) {
@@ -197,6 +198,14 @@ static bool wanted(const struct tt_instance_mem *m, const struct tt_packet_head 
 	uint32_t group = tt_load_relaxed(&m->group), port = tt_load_relaxed(&m->port);
 
 	return (group == TT_ANY || group == head->group) && (port == TT_ANY || port == head->port);
+}
+
+bool tt_instances_want(const struct tt_driver *d, const struct tt_packet_head *head)
+{
+	for (uint64_t set = tt_load_relaxed(&d->dev->bound); set; set &= set - 1)
+		if (wanted(&d->mem->instances[__builtin_ctzll(set)], head))
+			return true;
+	return false;
 }
 
 bool tt_instances_run(struct tt_driver *d, struct tt_slot *slot, uint32_t input,
@@ -356,7 +365,7 @@ int tt_instance_map(struct tt_member *me, uint32_t index, const char *name, stru
 	if (index >= TT_INSTANCES ||
 	    tt_load_acquire(&me->fabric->mem->instances[index].state) < TT_INSTANCE_RUNNING)
 		return -ENOENT;
-	side = side_of(me->fabric, index);
+	side = side_of(me, index);
 	for (uint32_t i = 0; side && i < side->n_maps; i++)
 		if (!strcmp(side->maps[i].def->name, name)) {
 			*ret_map = side->maps[i];

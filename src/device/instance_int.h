@@ -10,7 +10,7 @@
 
 enum { TT_INSTANCE_MAPS = 32 };
 
-/* This process's side of an instance. */
+/* A member's side of an instance. */
 struct tt_instance {
 	uint32_t generation; /* 0: none made */
 	struct tutti_vm_program *program;
@@ -31,6 +31,8 @@ struct tt_call {
 	uint32_t index;
 };
 
+/* Would any look at such a packet? */
+bool tt_instances_want(const struct tt_driver *d, const struct tt_packet_head *head);
 /*
  * All instances that are bound to the device look at the packet, in their
  * order. head: a copy of the slot's; they may change it. False: it is dropped.

@@ -18,34 +18,47 @@
 
 enum { BYTES = 64 << 20 };
 
+static const void *image_of(const struct tt_code *code, uint32_t index)
+{
+	uint64_t serial = 0;
+
+	return tt_code_image(code, index, &serial);
+}
+
 static void store_and_remove(void **state)
 {
 	struct tt_code *code, *other;
 	uint8_t *image = malloc(10000);
+	uint64_t serial;
 	int a, b;
 
 	memset(image, 7, 10000);
 	assert_int_equal(tt_code_create(&code), 0);
 	assert_int_equal(tt_code_attach(tt_code_fd(code), &other), 0);
-	assert_null(tt_code_image(code, 0));
+	assert_null(image_of(code, 0));
 	a = tt_code_store(code, image, 10000);
 	image[0] = 8;
 	b = tt_code_store(code, image, 1);
 	assert_true(a >= 0 && b >= 0 && a != b);
 	image[0] = 7;
-	assert_memory_equal(tt_code_image(other, (uint32_t)a), image, 10000);
-	assert_int_equal(*(const uint8_t *)tt_code_image(other, (uint32_t)b), 8);
-	assert_int_equal((uintptr_t)tt_code_image(other, (uint32_t)b) % 4096, 0);
+	assert_memory_equal(image_of(other, (uint32_t)a), image, 10000);
+	assert_int_equal(*(const uint8_t *)image_of(other, (uint32_t)b), 8);
+	assert_int_equal((uintptr_t)image_of(other, (uint32_t)b) % 4096, 0);
 	assert_int_equal(tt_code_store(other, image, 1), -EPERM);
+	assert_non_null(tt_code_image(other, (uint32_t)a, &serial));
+	assert_true(tt_code_is(other, (uint32_t)a, serial));
 	tt_code_remove(other, (uint32_t)a); /* not theirs to remove */
-	assert_non_null(tt_code_image(code, (uint32_t)a));
+	assert_non_null(image_of(code, (uint32_t)a));
 	tt_code_remove(code, (uint32_t)a);
 	tt_code_remove(code, (uint32_t)a);
 	tt_code_remove(code, 12345678);
-	assert_null(tt_code_image(other, (uint32_t)a));
-	assert_null(tt_code_image(other, UINT32_MAX));
-	/* Its place is used again, by what fits into it. */
+	assert_null(image_of(other, (uint32_t)a));
+	assert_null(image_of(other, UINT32_MAX));
+	/* Its place is used again, by what fits into it; who used the old one can tell. */
+	assert_false(tt_code_is(other, (uint32_t)a, serial));
 	assert_int_equal(tt_code_store(code, image, 10000), a);
+	assert_false(tt_code_is(other, (uint32_t)a, serial));
+	assert_false(tt_code_is(other, UINT32_MAX, serial));
 	assert_int_equal(tt_code_store(code, image, 0), -ENOSPC);
 	assert_int_equal(tt_code_store(code, image, (size_t)BYTES + 1), -ENOSPC);
 	tt_code_destroy(other);

@@ -37,6 +37,7 @@ struct tt_fabric {
 	struct tt_code *code; /* NULL: modules are passed by */
 	int fd; /* kept open: the locks by which members are known to live hang on it */
 	int64_t (*now_ns)(void);
+	uint32_t images[TT_INSTANCES]; /* where code is made: the image of each instance */
 	int pid;		       /* of the process whose members are in: a child has others */
 	uint64_t own[TT_HOLDER_WORDS]; /* bit: member that joined in this process */
 };

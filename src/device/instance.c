@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loading, running, faults.
+ * Loading, running, faults. One loads at a time: the caller sees to that.
  *
  * Memory of an instance: its data as the program has them, then its maps in
  * their order. Sizes come from the program's image, never from the fabric's
@@ -77,8 +77,8 @@ static int lay_maps(struct tt_instance *side, uint8_t *memory, uint64_t bytes)
 static int make_side(struct tt_fabric *fabric, const struct tt_instance_mem *m,
 		     struct tt_instance *side)
 {
-	const void *image =
-		fabric->code ? tt_code_image(fabric->code, tt_load_relaxed(&m->image)) : NULL;
+	uint32_t index = tt_load_relaxed(&m->image);
+	const void *image = fabric->code ? tt_code_image(fabric->code, index, &side->serial) : NULL;
 	uint32_t off = tt_load_relaxed(&m->memory_off);
 	uint64_t data;
 	int64_t bytes;
@@ -86,6 +86,7 @@ static int make_side(struct tt_fabric *fabric, const struct tt_instance_mem *m,
 
 	if (!image)
 		return -ENOENT;
+	side->image = index;
 	err = tt_vm_program_attach(image, tt_module_env(), &side->program);
 	if (err)
 		return err;
@@ -113,7 +114,9 @@ static struct tt_instance *side_of(struct tt_member *me, uint32_t index)
 			return NULL;
 	}
 	side = &me->instances[index];
-	if (side->generation == generation)
+	/* Whatever generation somebody wrote there: an image that is gone is not run. */
+	if (side->generation == generation &&
+	    (!side->context || tt_code_is(me->fabric->code, side->image, side->serial)))
 		return side->context ? side : NULL;
 	drop_side(side);
 	if (make_side(me->fabric, m, side))
@@ -223,16 +226,20 @@ bool tt_instances_run(struct tt_driver *d, struct tt_slot *slot, uint32_t input,
 
 /* --- loading -------------------------------------------------------------------------------------- */
 
-static bool overlaps(const struct tt_fabric_mem *mem, uint32_t off, uint32_t bytes,
+/* Places that cannot be, and instances that have none yet, are in nobody's way. */
+static bool overlaps(const struct tt_fabric_mem *mem, uint64_t off, uint32_t bytes,
 		     uint32_t *ret_end)
 {
 	for (uint32_t i = 0; i < TT_INSTANCES; i++) {
 		const struct tt_instance_mem *m = &mem->instances[i];
 
-		if (m->state == TT_INSTANCE_FREE || off >= m->memory_off + m->memory_bytes ||
-		    m->memory_off >= off + bytes)
+		uint64_t start = tt_load_relaxed(&m->memory_off),
+			 end = start + tt_load_relaxed(&m->memory_bytes);
+
+		if (tt_load_relaxed(&m->state) == TT_INSTANCE_FREE || start == end || off >= end ||
+		    start >= off + bytes || end > TT_MODULE_BYTES)
 			continue;
-		*ret_end = m->memory_off + m->memory_bytes;
+		*ret_end = (uint32_t)end;
 		return true;
 	}
 	return false;
@@ -258,13 +265,15 @@ static int find_place(struct tt_fabric_mem *mem)
 	for (uint32_t i = 0; i < TT_INSTANCES; i++) {
 		uint32_t state = TT_INSTANCE_FREE;
 
-		if (tt_cas(&mem->instances[i].state, &state, (uint32_t)TT_INSTANCE_LOADING))
-			return (int)i;
+		if (!tt_cas(&mem->instances[i].state, &state, (uint32_t)TT_INSTANCE_LOADING))
+			continue;
+		mem->instances[i].memory_bytes = 0; /* what it had is free */
+		return (int)i;
 	}
 	return -ENOSPC;
 }
 
-/* Everything of an instance but its state; nobody looks at it yet. */
+/* Everything of an instance but its state; nobody looks at it yet. Returns the image's index. */
 static int fill(struct tt_member *me, struct tt_instance_mem *m,
 		const struct tutti_vm_program *program, const char *name,
 		const struct tt_binding *binding)
@@ -299,7 +308,7 @@ static int fill(struct tt_member *me, struct tt_instance_mem *m,
 	data_bytes = tt_vm_program_data(program, &data);
 	if (data_bytes)
 		memcpy(mem->modules + off, data, data_bytes);
-	return 0;
+	return index;
 }
 
 int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *program, const char *name,
@@ -307,7 +316,7 @@ int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *progra
 {
 	struct tt_fabric_mem *mem = me->fabric->mem;
 	struct tt_instance_mem *m;
-	int index, err;
+	int index, image, err;
 
 	if (!me->fabric->code)
 		return -EPERM;
@@ -317,22 +326,32 @@ int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *progra
 		return -ENOENT;
 	if (!*name || strlen(name) >= TT_NAME_BYTES)
 		return -EINVAL;
+	if (binding->budget > TT_MOST_BUDGET)
+		return -EINVAL;
 	index = find_place(mem);
 	if (index < 0)
 		return index;
 	m = &mem->instances[index];
-	err = fill(me, m, program, name, binding);
-	if (!err && !tt_device_take(me, binding->device))
-		err = -EAGAIN;
-	if (err) {
-		tt_store_release(&m->state, (uint32_t)TT_INSTANCE_FREE);
-		return err;
+	image = fill(me, m, program, name, binding);
+	if (image < 0) {
+		err = image;
+		goto free_place;
 	}
+	if (!tt_device_take(me, binding->device)) {
+		err = -EAGAIN;
+		goto remove_image;
+	}
+	me->fabric->images[index] = (uint32_t)image;
 	tt_store_release(&m->generation, m->generation + 1);
 	tt_store_release(&m->state, (uint32_t)TT_INSTANCE_RUNNING);
 	mem->devices[binding->device].bound |= 1ull << index;
 	tt_device_give(me, binding->device);
 	return index;
+remove_image:
+	tt_code_remove(me->fabric->code, (uint32_t)image);
+free_place:
+	tt_store_release(&m->state, (uint32_t)TT_INSTANCE_FREE);
+	return err;
 }
 
 int tt_instance_unload(struct tt_member *me, uint32_t index)
@@ -351,9 +370,10 @@ int tt_instance_unload(struct tt_member *me, uint32_t index)
 	mem->devices[device].bound &= ~(1ull << index);
 	tt_store_release(&m->generation, m->generation + 1);
 	tt_device_give(me, device);
-	/* Nobody runs it now, nor will: handlers run under the device's lock. */
+	/* Nobody runs it now, nor will: handlers run under the device's lock. Which image it is, the
+	 * memory cannot tell: that may be another's by now. */
 	if (me->fabric->code)
-		tt_code_remove(me->fabric->code, m->image);
+		tt_code_remove(me->fabric->code, me->fabric->images[index]);
 	tt_store_release(&m->state, (uint32_t)TT_INSTANCE_FREE);
 	return 0;
 }

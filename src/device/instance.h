@@ -35,7 +35,8 @@ enum {
  * Places a program in a device; from then on its handler "mdo/packet" sees the
  * packets that the binding names. Only where the fabric's code was made
  * (-EPERM elsewhere). -ENOENT: no handler for packets; -EINVAL, -E2BIG: a map
- * that cannot be; -ENOSPC: no place or memory left; -ENODEV. Returns the
+ * that cannot be, the name or the budget; -ENOSPC: no place or memory left; -ENODEV.
+ * Loading and unloading are one at a time in a fabric: the caller's task. Returns the
  * instance's number.
  */
 int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *program, const char *name,

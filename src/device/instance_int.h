@@ -13,6 +13,8 @@ enum { TT_INSTANCE_MAPS = 32 };
 /* A member's side of an instance. */
 struct tt_instance {
 	uint32_t generation; /* 0: none made */
+	uint32_t image;	     /* that it was made of, */
+	uint64_t serial;     /* and which that was */
 	struct tutti_vm_program *program;
 	struct tutti_vm_context *context;
 	int entry;

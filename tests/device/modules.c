@@ -80,6 +80,14 @@ MDO_HANDLER("mdo/packet") int handler(struct mdo_packet *packet)
 		;
 	return MDO_PASS;
 }
+#elif defined(LONG)
+/* Some hundred microseconds, well within a budget of two million. */
+MDO_HANDLER("mdo/packet") int handler(struct mdo_packet *packet)
+{
+	for (volatile __u32 i = 0; i < 100000; i++)
+		;
+	return MDO_PASS;
+}
 #elif defined(BIG)
 MDO_MAP(big, MDO_ARRAY, __u32, __u64, 4000000);
 

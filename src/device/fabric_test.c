@@ -114,6 +114,48 @@ static void the_dead_are_buried(void **state)
 	net_destroy(&n);
 }
 
+/*
+ * Who waits sleeps once when there is no reason to look; with packets of its own
+ * in a device whose driver has died, however far, it finds that out.
+ */
+static void waits(void **state)
+{
+	struct net n = net_make();
+	uint32_t nic[2] = {net_device(&n, TT_DEVICE_NIC, "nic0"),
+			   net_device(&n, TT_DEVICE_NIC, "nic1")};
+	uint32_t sw = net_device(&n, TT_DEVICE_SWITCH, "switch");
+	struct tt_packet_head head;
+	struct tt_member a, b;
+	uint64_t *sleeps;
+
+	net_connect(&n, nic[0], sw, 4);
+	net_connect(&n, sw, nic[1], 4);
+	a = net_member(&n, nic[0]);
+	b = net_member(&n, nic[1]);
+	sleeps = &n.fabric->mem->members[a.index].sleeps;
+	assert_int_equal(tt_member_wait(&a, 0, 400 * 1000 * 1000), -ETIMEDOUT);
+	assert_int_equal(*sleeps, 1);
+	/* A packet that lies with its receiver is no reason. */
+	assert_int_equal(net_send(&a, b.index, 1), 0);
+	assert_int_equal(tt_member_wait(&a, 0, 400 * 1000 * 1000), -ETIMEDOUT);
+	assert_int_equal(*sleeps, 2);
+	assert_true(net_receive(&b, &head));
+
+	one_that_died(&n, nic[1], dies_as_driver);
+	assert_int_equal(net_send(&a, b.index, 2), 0);
+	assert_false(net_receive(&b, &head));
+	assert_int_equal(tt_member_wait(&a, 0, 1000 * 1000 * 1000), -ETIMEDOUT);
+	assert_true(*sleeps <= 2 + 50 + 5);
+	assert_true(net_receive(&b, &head));
+	assert_int_equal(head.message, 2);
+	assert_int_equal(tt_fabric_bury(&n.admin), 1);
+	tt_member_leave(&a);
+	tt_member_leave(&b);
+	net_assert_idle(&n);
+	net_assert_credits(&n);
+	net_destroy(&n);
+}
+
 /* What is on its way to one that leaves is not for whoever gets its number. */
 static void stale_packets(void **state)
 {
@@ -534,6 +576,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(join_and_leave),
 		cmocka_unit_test(the_dead_are_buried),
+		cmocka_unit_test(waits),
 		cmocka_unit_test(stale_packets),
 		cmocka_unit_test(over_switches),
 		cmocka_unit_test(full_queues),

@@ -102,9 +102,10 @@ static inline void net_assert_credits(const struct net *n)
 			const struct tt_port *port = &devices[d].ports[p];
 
 			if (port->kind == TT_PORT_LINK)
-				assert_int_equal(port->credits + devices[port->peer_device]
-									 .ports[port->peer_port]
-									 .owed,
+				assert_int_equal(port->credits + port->granted +
+							 devices[port->peer_device]
+								 .ports[port->peer_port]
+								 .owed,
 						 port->window);
 		}
 }

@@ -35,13 +35,14 @@ enum {
  * Places a program in a device; from then on its handler "mdo/packet" sees the
  * packets that the binding names. Only where the fabric's code was made
  * (-EPERM elsewhere). -ENOENT: no handler for packets; -EINVAL, -E2BIG: a map
- * that cannot be, the name or the budget; -ENOSPC: no place or memory left; -ENODEV.
+ * that cannot be, the name or the budget; -ENOSPC: no place or memory left; -ENODEV;
+ * -EAGAIN: somebody drives the device all the time.
  * Loading and unloading are one at a time in a fabric: the caller's task. Returns the
  * instance's number.
  */
 int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *program, const char *name,
 		     const struct tt_binding *binding);
-/* -ENOENT. Its maps are gone afterwards. */
+/* -ENOENT; -EAGAIN as above. Its maps are gone afterwards. */
 int tt_instance_unload(struct tt_member *me, uint32_t instance);
 
 /* The map of this name, to read and write. -ENOENT. Valid until the instance is unloaded. */

@@ -498,6 +498,10 @@ static void work_on(int i)
 		}
 	}
 	tt_count(&shared->progress[i], 1);
+	if (in)
+		tt_member_leave(&me);
+	tt_code_destroy(mine->code);
+	tt_fabric_destroy(mine);
 }
 
 static void hostility(int seconds)

@@ -505,9 +505,13 @@ int tt_device_connect(struct tt_member *me, uint32_t device, uint32_t other, uin
 	tt_device_give(me, high);
 	tt_device_give(me, low);
 	/* Who is there already becomes known at the other end. */
-	for (uint32_t i = 0; i < TT_MEMBERS && !err; i++)
-		if (tt_load_acquire(&mem->members[i].state) == TT_MEMBER_HERE &&
-		    mem->members[i].device < TT_DEVICES)
-			err = spread_route(me, mem->members[i].device, i, mem->members[i].port);
+	for (uint32_t i = 0; i < TT_MEMBERS && !err; i++) {
+		uint32_t at = tt_load_relaxed(&mem->members[i].device),
+			 port = tt_load_relaxed(&mem->members[i].port);
+
+		if (tt_load_acquire(&mem->members[i].state) == TT_MEMBER_HERE && at < TT_DEVICES &&
+		    port < TT_PORTS)
+			err = spread_route(me, at, i, port);
+	}
 	return err;
 }

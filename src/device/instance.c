@@ -136,7 +136,7 @@ static void fault(struct tt_driver *d, uint32_t index, const struct tutti_vm_res
 	m->fault = result->fault;
 	m->fault_pc = result->pc;
 	m->fault_address = result->address;
-	if (now - m->first_fault_ns > TT_QUARANTINE_MS * 1000000LL) {
+	if ((uint64_t)now - (uint64_t)m->first_fault_ns > TT_QUARANTINE_MS * 1000000ull) {
 		m->first_fault_ns = now;
 		m->recent_faults = 0;
 	}

@@ -19,6 +19,12 @@ static inline uint32_t tt_bit(uint32_t index)
 	return 1u << index;
 }
 
+/* Bits of a word that the driver alone writes, and members read. */
+static inline void tt_note(uint32_t *word, uint32_t on, uint32_t off)
+{
+	tt_store_relaxed(word, (tt_load_relaxed(word) & ~off) | on);
+}
+
 /* The lowest bit of set at or after from, going round; set is not empty. */
 static inline uint32_t tt_next_of(uint32_t set, uint32_t from)
 {

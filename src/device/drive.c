@@ -158,11 +158,22 @@ static bool let_others(struct tt_driver *d)
 	return !take(d->me, d->device);
 }
 
+/* For room in a receiver's ring, or for a slot that receivers have. */
+static bool something_waits(const struct tt_driver *d)
+{
+	uint32_t waits = d->dev->blocked;
+
+	for (uint32_t set = d->ports; set; set &= set - 1)
+		waits |= d->dev->waiting[__builtin_ctz(set)];
+	return waits;
+}
+
 /* Until nothing is left to do; false: somebody else goes on. */
 static bool run(struct tt_member *me, uint32_t device)
 {
 	struct tt_driver d = tt_driver_of(me, device);
 	unsigned most = d.dev->slot_ns > 0 ? 1 : INPUT_BATCH, since = 0, handovers = 0;
+	bool looked_again = false;
 	uint32_t inputs = d.dev->blocked;
 
 	tt_count(&d.dev->drives, 1);
@@ -174,14 +185,22 @@ static bool run(struct tt_member *me, uint32_t device)
 		if (tt_load_relaxed(&d.dev->posted))
 			inputs |= tt_exchange(&d.dev->posted, 0u);
 		if (!slot_begins(&d)) {
-			d.dev->blocked |= inputs & d.ports;
+			tt_note(&d.dev->blocked, inputs & d.ports, 0);
 			return true;
 		}
 		inputs = tt_take_inputs(&d, inputs & d.ports, most, &moved);
 		moved += tt_match(&d, most == 1 ? ISLIP_ROUNDS : 1);
 		tt_return_credits(&d);
-		if (!moved)
-			return true;
+		if (!moved) {
+			/* W0: a receiver sees that something waits (W1), or we the room that it made. */
+			if (looked_again || !something_waits(&d))
+				return true;
+			tt_fence();
+			looked_again = true;
+			inputs |= d.dev->blocked;
+			continue;
+		}
+		looked_again = false;
 		inputs |= d.dev->blocked;
 		tt_count(&d.dev->packets, moved);
 		since += moved;

@@ -93,13 +93,13 @@ void tt_look_at_first(struct tt_driver *d, uint32_t input)
 	uint32_t outputs;
 
 	for (uint32_t output = 0; output < TT_PORTS; output++)
-		d->dev->waiting[output] &= ~tt_bit(input);
+		tt_note(&d->dev->waiting[output], 0, tt_bit(input));
 	if (!tt_voq_count(voq))
 		return;
 	slot = tt_slot_of(d->mem, tt_voq_first(voq));
 	outputs = slot ? tt_outputs_of(d, &slot->head, input) : 0;
 	/* Gone wrong since it came: any output drops it. */
-	d->dev->waiting[outputs ? (uint32_t)__builtin_ctz(outputs) : 0] |= tt_bit(input);
+	tt_note(&d->dev->waiting[outputs ? (uint32_t)__builtin_ctz(outputs) : 0], tt_bit(input), 0);
 }
 
 static void enqueue(struct tt_driver *d, tt_ring_entry entry, uint32_t input, uint32_t outputs)
@@ -113,7 +113,7 @@ static void enqueue(struct tt_driver *d, tt_ring_entry entry, uint32_t input, ui
 
 		tt_voq_push(tt_queue(d, input, output), entry);
 		if (!d->dev->fifo)
-			d->dev->waiting[output] |= tt_bit(input);
+			tt_note(&d->dev->waiting[output], tt_bit(input), 0);
 	}
 	if (d->dev->fifo)
 		tt_look_at_first(d, input);
@@ -304,7 +304,7 @@ uint32_t tt_take_inputs(struct tt_driver *d, uint32_t inputs, unsigned most, uns
 {
 	uint32_t left = 0;
 
-	d->dev->blocked &= ~inputs;
+	tt_note(&d->dev->blocked, 0, inputs);
 	for (; inputs; inputs &= inputs - 1) {
 		uint32_t input = (uint32_t)__builtin_ctz(inputs);
 		tt_ring_entry entry;
@@ -314,7 +314,7 @@ uint32_t tt_take_inputs(struct tt_driver *d, uint32_t inputs, unsigned most, uns
 			hear_credits(&d->dev->ports[input]);
 		while (taken < most && tt_ring_peek(&d->dev->ports[input].in, &entry)) {
 			if (!take_one(d, input, entry)) {
-				d->dev->blocked |= tt_bit(input);
+				tt_note(&d->dev->blocked, tt_bit(input), 0);
 				break;
 			}
 			taken++;
@@ -419,7 +419,7 @@ static void send_one(struct tt_driver *d, uint32_t input, uint32_t output)
 	if (d->dev->fifo)
 		tt_look_at_first(d, input);
 	else if (!tt_voq_count(voq))
-		d->dev->waiting[output] &= ~tt_bit(input);
+		tt_note(&d->dev->waiting[output], 0, tt_bit(input));
 	if (slot) {
 		tt_deliver(d, output, slot, entry);
 		leave_queue(d, slot, entry);
@@ -516,7 +516,7 @@ void tt_forget_port(struct tt_driver *d, uint32_t port)
 			put_down(d);
 		}
 	}
-	d->dev->waiting[port] = 0;
+	tt_note(&d->dev->waiting[port], 0, ~0u);
 	for (unsigned i = 0; i < TT_RING_ENTRIES && tt_ring_peek(in, &entry); i++) {
 		struct tt_slot *slot = tt_slot_of(d->mem, entry);
 

@@ -118,9 +118,8 @@ int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, voi
 		if (room && head.bytes)
 			memcpy(ret_bytes, slot->payload, head.bytes < room ? head.bytes : room);
 		tt_ring_advance(&port->out);
-		tt_slot_drop_member(
-			slot,
-			me->index); /* full barrier: the driver sees the room, or we its wait */
+		/* Full barrier, W1: the driver sees the room, or we that something waits (W0). */
+		tt_slot_drop_member(slot, me->index);
 		if (tt_load_relaxed(&dev->waiting[me->port])) {
 			tt_fetch_or(&dev->posted, tt_bit(me->port));
 			me->touched |= tt_bit(me->device);

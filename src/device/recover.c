@@ -78,7 +78,8 @@ static void finish_sending(struct tt_driver *d, tt_ring_entry entry, uint32_t fr
 /* In how many queues each slot is, and which outputs have something to do. */
 static void count_waiting(struct tt_driver *d)
 {
-	memset(d->dev->waiting, 0, sizeof d->dev->waiting);
+	for (uint32_t output = 0; output < TT_PORTS; output++)
+		tt_note(&d->dev->waiting[output], 0, ~0u);
 	memset(d->dev->copies, 0, sizeof d->dev->copies);
 	for (uint32_t input = 0; input < TT_PORTS; input++)
 		for (uint32_t output = 0; output < TT_PORTS; output++) {
@@ -93,7 +94,7 @@ static void count_waiting(struct tt_driver *d)
 					d->dev->copies[slot]++;
 			}
 			if (count && !d->dev->fifo)
-				d->dev->waiting[output] |= tt_bit(input);
+				tt_note(&d->dev->waiting[output], tt_bit(input), 0);
 		}
 	if (d->dev->fifo)
 		for (uint32_t input = 0; input < TT_PORTS; input++)
@@ -155,7 +156,7 @@ void tt_recover(struct tt_driver *d)
 	/* Copies, and what a handler was about to send. */
 	for (uint32_t i = 0; i < TT_OWNER_SLOTS; i++)
 		drop_unless_queued(d, (TT_MEMBERS + d->device) * TT_OWNER_SLOTS + i);
-	d->dev->blocked = d->ports;
+	tt_note(&d->dev->blocked, d->ports, ~0u);
 	d->dev->unsettled = d->dev->links & d->ports;
 	tell_all(d);
 }

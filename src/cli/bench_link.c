@@ -140,7 +140,7 @@ static uint64_t messages_of(const struct bench_link *v, const struct link *link)
 
 			if (tt_load_relaxed(&p->kind) == TT_PORT_LINK)
 				messages += tt_load_relaxed(&p->tx_packets) +
-					    tt_load_relaxed(&p->credit_entries);
+					    tt_load_relaxed(&p->grants);
 		}
 	return messages;
 }

@@ -19,13 +19,16 @@ struct place {
 	uint32_t off;
 	uint32_t room;	/* bytes that were set aside */
 	uint32_t bytes; /* 0: free; written last */
+	uint32_t pad;
+	uint64_t serial; /* of what is there; no other image ever has it */
 };
 
 /* At the start of the file. */
 struct table {
 	uint64_t magic;
-	uint32_t n;    /* places that were ever used */
-	uint32_t next; /* offset from which on all is free */
+	uint32_t n;	 /* places that were ever used */
+	uint32_t next;	 /* offset from which on all is free */
+	uint64_t stored; /* images, ever */
 	struct place places[IMAGES];
 };
 
@@ -161,6 +164,7 @@ int tt_code_store(struct tt_code *code, const void *image, size_t bytes)
 	if (!place)
 		return -ENOSPC;
 	memcpy((uint8_t *)table + place->off, image, bytes);
+	tt_store_relaxed(&place->serial, ++table->stored);
 	tt_store_release(&place->bytes, (uint32_t)bytes);
 	return (int)(place - table->places);
 }
@@ -171,12 +175,21 @@ void tt_code_remove(struct tt_code *code, uint32_t index)
 		tt_store_release(&code->writable->places[index].bytes, 0u);
 }
 
-const void *tt_code_image(const struct tt_code *code, uint32_t index)
+bool tt_code_is(const struct tt_code *code, uint32_t index, uint64_t serial)
+{
+	const struct place *place = &code->table->places[index % IMAGES];
+
+	return index < IMAGES && tt_load_acquire(&place->bytes) &&
+	       tt_load_relaxed(&place->serial) == serial;
+}
+
+const void *tt_code_image(const struct tt_code *code, uint32_t index, uint64_t *ret_serial)
 {
 	const struct table *table = code->table;
 
 	if (index >= IMAGES || index >= tt_load_acquire(&table->n) ||
 	    !tt_load_acquire(&table->places[index].bytes))
 		return NULL;
+	*ret_serial = tt_load_relaxed(&table->places[index].serial);
 	return (const uint8_t *)table + table->places[index].off;
 }

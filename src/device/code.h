@@ -8,6 +8,7 @@
 #ifndef TT_DEVICE_CODE_H
 #define TT_DEVICE_CODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,9 @@ int tt_code_fd(const struct tt_code *code);
 int tt_code_store(struct tt_code *code, const void *image, size_t bytes);
 /* Maker only, when nobody runs it any more. */
 void tt_code_remove(struct tt_code *code, uint32_t index);
-/* NULL: there is none. */
-const void *tt_code_image(const struct tt_code *code, uint32_t index);
+/* NULL: there is none. ret_serial: of this image, of no other. */
+const void *tt_code_image(const struct tt_code *code, uint32_t index, uint64_t *ret_serial);
+/* Is it still that one? */
+bool tt_code_is(const struct tt_code *code, uint32_t index, uint64_t serial);
 
 #endif

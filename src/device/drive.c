@@ -11,8 +11,9 @@
  * Nobody drives for ever: after some packets the driver lets others come, and
  * wakes one that sleeps.
  *
- * A driver that died is found by its lock (alive.c) by whoever would like to
- * drive; that one repairs what it left.
+ * A driver that died is found by its lock (fabric.c) by whoever would like to
+ * drive; that one repairs what it left (recover.c). Who sleeps with packets of
+ * its own under way looks from time to time (member.c).
  */
 #include "base/clock.h"
 #include "device/device_int.h"
@@ -22,9 +23,10 @@
 enum {
 	INPUT_BATCH = 16,
 	LET_OTHERS = 512,	     /* packets */
+	LONGEST_DRIVE = 256,	     /* times that others were let, and did not come */
 	SUSPECT_NS = 1000 * 1000,    /* the same driver for so long: does it live? */
+	MOST_ROUNDS = 1 << 16,	     /* from device to device */
 	TAKE_NS = 200 * 1000 * 1000, /* how long a change of the device waits */
-	ROUNDS = 1 << 20,
 	ISLIP_ROUNDS = 4,
 };
 
@@ -37,29 +39,35 @@ struct tt_driver tt_driver_of(struct tt_member *me, uint32_t device)
 	return d;
 }
 
+/* Whoever drove is dead. */
+static bool inherit(struct tt_member *me, uint32_t device, uint32_t driver)
+{
+	struct tt_driver d;
+
+	if (!tt_cas(&me->fabric->mem->devices[device].driver, &driver, me->index + 1))
+		return false;
+	me->suspects[device].driver = 0;
+	d = tt_driver_of(me, device);
+	tt_recover(&d);
+	return true;
+}
+
 /* It is taken by somebody who is dead, as far as we can see: takes it from him. */
 static bool take_from_dead(struct tt_member *me, uint32_t device, uint32_t driver)
 {
-	uint64_t now = (uint64_t)tt_now_ns(); /* how people are: not the devices' time */
-	uint32_t mark = driver | device << 16;
+	int64_t now = tt_now_ns(); /* how people are: not the devices' time */
+	struct tt_suspect *suspect = &me->suspects[device];
 
-	if (me->suspect_driver != mark) {
-		me->suspect_driver = mark;
-		me->suspect = now;
+	if (suspect->driver != driver) {
+		*suspect = (struct tt_suspect){driver, now};
 		return false;
 	}
-	if (now - me->suspect < SUSPECT_NS)
+	if (now - suspect->since_ns < SUSPECT_NS)
 		return false;
-	me->suspect = now;
+	suspect->since_ns = now;
 	if (driver <= TT_MEMBERS && tt_member_alive(me->fabric, driver - 1))
 		return false;
-	if (!tt_cas(&me->fabric->mem->devices[device].driver, &driver, me->index + 1))
-		return false;
-	me->suspect_driver = 0;
-	struct tt_driver d = tt_driver_of(me, device);
-
-	tt_recover(&d);
-	return true;
+	return inherit(me, device, driver);
 }
 
 static bool take(struct tt_member *me, uint32_t device)
@@ -76,6 +84,24 @@ static void give(struct tt_member *me, uint32_t device)
 {
 	/* L0: whoever posted before sees that it is free, or we what it posted */
 	tt_exchange(&me->fabric->mem->devices[device].driver, 0u);
+}
+
+bool tt_device_try(struct tt_member *me, uint32_t device)
+{
+	return take(me, device);
+}
+
+void tt_device_release(struct tt_member *me, uint32_t device)
+{
+	give(me, device);
+	if (tt_load_relaxed(&me->fabric->mem->devices[device].posted))
+		me->touched |= tt_bit(device);
+}
+
+void tt_device_inherit(struct tt_member *me, uint32_t device, uint32_t driver)
+{
+	if (inherit(me, device, driver))
+		tt_device_give(me, device);
 }
 
 bool tt_device_take(struct tt_member *me, uint32_t device)
@@ -100,11 +126,11 @@ void tt_device_give(struct tt_member *me, uint32_t device)
 /* In slots of time: one packet for each input and output, once for each slot. */
 static bool slot_begins(const struct tt_driver *d)
 {
-	int64_t slot;
+	int64_t slot, slot_ns = tt_load_relaxed(&d->dev->slot_ns);
 
-	if (!d->dev->slot_ns)
+	if (slot_ns <= 0)
 		return true;
-	slot = d->me->fabric->now_ns() / d->dev->slot_ns;
+	slot = d->me->fabric->now_ns() / slot_ns;
 	if (slot == d->dev->last_slot)
 		return false;
 	d->dev->last_slot = slot;
@@ -132,28 +158,49 @@ static bool let_others(struct tt_driver *d)
 	return !take(d->me, d->device);
 }
 
+/* For room in a receiver's ring, or for a slot that receivers have. */
+static bool something_waits(const struct tt_driver *d)
+{
+	uint32_t waits = d->dev->blocked;
+
+	for (uint32_t set = d->ports; set; set &= set - 1)
+		waits |= d->dev->waiting[__builtin_ctz(set)];
+	return waits;
+}
+
 /* Until nothing is left to do; false: somebody else goes on. */
 static bool run(struct tt_member *me, uint32_t device)
 {
 	struct tt_driver d = tt_driver_of(me, device);
-	unsigned most = d.dev->slot_ns ? 1 : INPUT_BATCH, since = 0;
+	unsigned most = d.dev->slot_ns > 0 ? 1 : INPUT_BATCH, since = 0, handovers = 0;
+	bool looked_again = false;
 	uint32_t inputs = d.dev->blocked;
 
 	tt_count(&d.dev->drives, 1);
+	if (d.dev->unsettled)
+		tt_settle_links(&d);
 	for (;;) {
 		unsigned moved = 0;
 
 		if (tt_load_relaxed(&d.dev->posted))
 			inputs |= tt_exchange(&d.dev->posted, 0u);
 		if (!slot_begins(&d)) {
-			d.dev->blocked |= inputs & d.ports;
+			tt_note(&d.dev->blocked, inputs & d.ports, 0);
 			return true;
 		}
 		inputs = tt_take_inputs(&d, inputs & d.ports, most, &moved);
-		moved += tt_match(&d, d.dev->slot_ns ? ISLIP_ROUNDS : 1);
+		moved += tt_match(&d, most == 1 ? ISLIP_ROUNDS : 1);
 		tt_return_credits(&d);
-		if (!moved)
-			return true;
+		if (!moved) {
+			/* W0: a receiver sees that something waits (W1), or we the room that it made. */
+			if (looked_again || !something_waits(&d))
+				return true;
+			tt_fence();
+			looked_again = true;
+			inputs |= d.dev->blocked;
+			continue;
+		}
+		looked_again = false;
 		inputs |= d.dev->blocked;
 		tt_count(&d.dev->packets, moved);
 		since += moved;
@@ -163,34 +210,45 @@ static bool run(struct tt_member *me, uint32_t device)
 			tt_fetch_or(&d.dev->posted, inputs);
 			if (let_others(&d))
 				return false;
+			/* Nobody comes, and there is no end to it: we come back, like others. */
+			if (++handovers == LONGEST_DRIVE) {
+				give(me, device);
+				me->touched |= tt_bit(device);
+				return false;
+			}
 		}
 	}
 }
 
-static void drive_one(struct tt_member *me, uint32_t device)
+/* False: for us, it is enough; there is more. */
+static bool drive_one(struct tt_member *me, uint32_t device)
 {
 	struct tt_device_mem *dev = &me->fabric->mem->devices[device];
 
-	for (unsigned round = 0; round < ROUNDS; round++) {
+	for (unsigned round = 0; round < LONGEST_DRIVE; round++) {
 		if (!take(me, device) || !run(me, device))
-			return;
+			return !(me->touched & tt_bit(device));
 		give(me, device);
 		if (!tt_load_relaxed(&dev->posted))
-			return;
+			return true;
 	}
+	me->touched |= tt_bit(device);
+	return false;
 }
 
 void tt_device_drive(struct tt_member *me, uint32_t device)
 {
 	uint32_t todo = device < TT_DEVICES ? tt_bit(device) : 0;
+	bool more = true;
 
-	for (unsigned round = 0; round < ROUNDS; round++) {
+	for (unsigned round = 0; more && round < MOST_ROUNDS; round++) {
 		todo = (todo | me->touched) & ~me->others;
 		me->touched = 0;
 		if (!todo)
 			return;
 		device = (uint32_t)__builtin_ctz(todo);
 		todo &= todo - 1;
-		drive_one(me, device);
+		more = drive_one(me, device);
 	}
+	me->touched |= todo;
 }

@@ -78,7 +78,6 @@ void tt_fabric_destroy(struct tt_fabric *fabric)
 {
 	if (!fabric)
 		return;
-	tt_instances_forget(fabric);
 	tt_shm_unmap(fabric->mem, sizeof(struct tt_fabric_mem));
 	tt_fd_close(fabric->fd);
 	free(fabric);
@@ -99,6 +98,25 @@ static int lock_byte(struct tt_fabric *fabric, uint32_t member, short type)
 	return fcntl(fabric->fd, F_SETLK, &lock) < 0 ? -errno : 0;
 }
 
+/* Not by the pid in the memory: that may be of one long dead, or a lie. */
+static bool is_own(const struct tt_fabric *fabric, uint32_t member)
+{
+	return fabric->pid == getpid() &&
+	       tt_load_relaxed(&fabric->own[member / 64]) >> member % 64 & 1;
+}
+
+static void set_own(struct tt_fabric *fabric, uint32_t member, bool own)
+{
+	if (fabric->pid != getpid()) {
+		memset(fabric->own, 0, sizeof fabric->own);
+		fabric->pid = getpid();
+	}
+	if (own)
+		tt_fetch_or(&fabric->own[member / 64], 1ull << member % 64);
+	else
+		tt_fetch_and(&fabric->own[member / 64], ~(1ull << member % 64));
+}
+
 bool tt_member_alive(struct tt_fabric *fabric, uint32_t member)
 {
 	struct flock lock = {
@@ -106,7 +124,7 @@ bool tt_member_alive(struct tt_fabric *fabric, uint32_t member)
 
 	if (member >= TT_MEMBERS || !tt_load_acquire(&fabric->mem->members[member].state))
 		return false;
-	if (tt_load_relaxed(&fabric->mem->members[member].pid) == getpid())
+	if (is_own(fabric, member))
 		return true; /* one's own locks do not show */
 	return fcntl(fabric->fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
@@ -121,17 +139,29 @@ static int free_port(const struct tt_device_mem *dev)
 	return -ENOSPC;
 }
 
-/* The device is taken. The kind comes last: from then on it is driven. */
-static struct tt_port *open_port(struct tt_device_mem *dev, int number, enum tt_port_kind kind)
+/* What a port is to be. */
+struct opening {
+	uint32_t kind, member, incarnation, peer_device, peer_port, window;
+};
+
+/*
+ * The device is taken. What the port is comes last, then that it is there: who
+ * dies between leaves nothing that is driven.
+ */
+static void open_port(struct tt_device_mem *dev, int number, const struct opening *as)
 {
 	struct tt_port *port = &dev->ports[number];
 
 	memset(port, 0, sizeof *port);
-	tt_store_release(&port->kind, (uint32_t)kind);
-	if (kind == TT_PORT_LINK)
+	port->member = as->member;
+	port->incarnation = as->incarnation;
+	port->peer_device = as->peer_device;
+	port->peer_port = as->peer_port;
+	port->window = port->credits = as->window;
+	tt_store_release(&port->kind, as->kind);
+	if (as->kind == TT_PORT_LINK)
 		dev->links |= tt_bit((uint32_t)number);
 	tt_store_release(&dev->ports_here, dev->ports_here | tt_bit((uint32_t)number));
-	return port;
 }
 
 static void close_port(struct tt_member *me, uint32_t device, uint32_t number)
@@ -161,8 +191,8 @@ static int spread_route(struct tt_member *me, uint32_t device, uint32_t member, 
 		tt_store_relaxed(&dev->route[member],
 				 (uint8_t)(from[at] == TT_NO_PORT ? 0 : from[at] + 1));
 		for (uint32_t i = 0; i < TT_PORTS; i++) {
-			uint32_t peer = dev->ports[i].peer_device,
-				 peer_port = dev->ports[i].peer_port;
+			uint32_t peer = tt_load_relaxed(&dev->ports[i].peer_device),
+				 peer_port = tt_load_relaxed(&dev->ports[i].peer_port);
 
 			if (dev->ports[i].kind != TT_PORT_LINK || peer >= TT_DEVICES ||
 			    peer_port >= TT_PORTS || seen & tt_bit(peer))
@@ -202,6 +232,8 @@ static int take_place(struct tt_fabric *fabric, uint32_t *ret_member)
 			continue;
 		if (tt_cas(&m->state, &state, (uint32_t)TT_MEMBER_JOINING)) {
 			m->pid = getpid();
+			tt_store_relaxed(&m->incarnation, m->incarnation + 1);
+			set_own(fabric, i, true);
 			*ret_member = i;
 			return 0;
 		}
@@ -213,6 +245,7 @@ static int take_place(struct tt_fabric *fabric, uint32_t *ret_member)
 static void give_place(struct tt_fabric *fabric, uint32_t member)
 {
 	fabric->mem->members[member].pid = 0;
+	set_own(fabric, member, false);
 	tt_store_release(&fabric->mem->members[member].state, (uint32_t)TT_MEMBER_FREE);
 	lock_byte(fabric, member, F_UNLCK);
 }
@@ -226,7 +259,12 @@ static int join_port(struct tt_member *me, uint32_t device)
 		return -EAGAIN;
 	port = free_port(dev);
 	if (port >= 0) {
-		open_port(dev, port, TT_PORT_HOST)->member = me->index;
+		struct opening as = {.kind = TT_PORT_HOST,
+				     .member = me->index,
+				     .incarnation =
+					     me->fabric->mem->members[me->index].incarnation};
+
+		open_port(dev, port, &as);
 		me->device = device;
 		me->port = (uint32_t)port;
 	}
@@ -251,7 +289,7 @@ int tt_member_join(struct tt_fabric *fabric, uint32_t device, struct tt_member *
 	if (device != TT_NO_DEVICE) {
 		err = join_port(&me, device);
 		if (err) {
-			give_place(fabric, me.index);
+			tt_member_leave(&me);
 			return err;
 		}
 	}
@@ -270,24 +308,44 @@ static void drop_all(struct tt_fabric_mem *mem, uint32_t member)
 			tt_slot_drop_member(&mem->slots[i], member);
 }
 
-/* Takes its port away; what it had posted goes its way before. */
+/* Takes a port away; what was posted goes its way before. */
+static int remove_port(struct tt_member *me, uint32_t member, uint32_t device, uint32_t port)
+{
+	struct tt_device_mem *dev = &me->fabric->mem->devices[device];
+	struct tt_port *p = &dev->ports[port];
+
+	tt_fetch_or(&dev->posted, tt_bit(port));
+	tt_device_drive(me, device);
+	if (!tt_device_take(me, device))
+		return -EAGAIN;
+	if (p->kind == TT_PORT_HOST && p->member == member) {
+		struct tt_driver d;
+
+		close_port(me, device, port);
+		d = tt_driver_of(me, device);
+		tt_drop_unposted(&d, member);
+	}
+	tt_device_give(me, device);
+	return spread_route(me, device, member, TT_NO_PORT);
+}
+
+/* Ports are looked for where they are: one that dies while it joins has noted nothing yet. */
 static int remove_member(struct tt_member *me, uint32_t member)
 {
 	struct tt_fabric_mem *mem = me->fabric->mem;
-	uint32_t device = mem->members[member].device, port = mem->members[member].port;
 
-	if (device < TT_DEVICES && port < TT_PORTS) {
-		struct tt_port *p = &mem->devices[device].ports[port];
+	for (uint32_t device = 0; device < TT_DEVICES; device++)
+		for (uint32_t port = 0; port < TT_PORTS; port++) {
+			const struct tt_port *p = &mem->devices[device].ports[port];
+			int err;
 
-		tt_fetch_or(&mem->devices[device].posted, tt_bit(port));
-		tt_device_drive(me, device);
-		if (!tt_device_take(me, device))
-			return -EAGAIN;
-		if (p->kind == TT_PORT_HOST && p->member == member)
-			close_port(me, device, port);
-		tt_device_give(me, device);
-		spread_route(me, device, member, TT_NO_PORT);
-	}
+			if (tt_load_acquire(&p->kind) != TT_PORT_HOST ||
+			    tt_load_relaxed(&p->member) != member)
+				continue;
+			err = remove_port(me, member, device, port);
+			if (err)
+				return err;
+		}
 	for (uint32_t i = 0; i < TT_GROUPS; i++)
 		tt_fetch_and(&mem->groups[i].members[member / 64], ~(1ull << member % 64));
 	drop_all(mem, member);
@@ -296,8 +354,19 @@ static int remove_member(struct tt_member *me, uint32_t member)
 
 void tt_member_leave(struct tt_member *member)
 {
+	member->touched |= tt_member_under_way(member->fabric->mem, member->index);
+	tt_device_drive(member, member->device);
+	tt_instances_forget(member);
 	if (remove_member(member, member->index) == 0)
 		give_place(member->fabric, member->index);
+}
+
+/* Before somebody comes in its place, who lives: nobody would look after these devices then. */
+static void inherit_devices(struct tt_member *me, uint32_t member)
+{
+	for (uint32_t device = 0; device < TT_DEVICES; device++)
+		if (tt_load_acquire(&me->fabric->mem->devices[device].driver) == member + 1)
+			tt_device_inherit(me, device, member + 1);
 }
 
 int tt_fabric_bury(struct tt_member *me)
@@ -312,6 +381,7 @@ int tt_fabric_bury(struct tt_member *me)
 		if (state == TT_MEMBER_FREE || tt_member_alive(fabric, i) ||
 		    lock_byte(fabric, i, F_WRLCK) < 0)
 			continue;
+		inherit_devices(me, i);
 		if (remove_member(me, i) == 0) {
 			give_place(fabric, i);
 			buried++;
@@ -319,6 +389,9 @@ int tt_fabric_bury(struct tt_member *me)
 			lock_byte(fabric, i, F_UNLCK);
 		}
 	}
+	/* Whoever died between giving a device up and looking again. */
+	for (uint32_t i = 0; buried && i < TT_DEVICES; i++)
+		tt_device_drive(me, i);
 	return buried;
 }
 
@@ -419,11 +492,12 @@ int tt_device_connect(struct tt_member *me, uint32_t device, uint32_t other, uin
 	}
 	for (int i = 0; i < 2 && !err; i++) {
 		struct tt_device_mem *dev = &mem->devices[ends[i]];
-		struct tt_port *port = open_port(dev, ports[i], TT_PORT_LINK);
+		struct opening as = {.kind = TT_PORT_LINK,
+				     .peer_device = ends[!i],
+				     .peer_port = (uint32_t)ports[!i],
+				     .window = window};
 
-		port->peer_device = ends[!i];
-		port->peer_port = (uint32_t)ports[!i];
-		port->window = port->credits = window;
+		open_port(dev, ports[i], &as);
 		/* What a NIC does not know is up the link. */
 		if (dev->kind == TT_DEVICE_NIC && dev->default_port == TT_NO_PORT)
 			dev->default_port = (uint32_t)ports[i];
@@ -431,9 +505,13 @@ int tt_device_connect(struct tt_member *me, uint32_t device, uint32_t other, uin
 	tt_device_give(me, high);
 	tt_device_give(me, low);
 	/* Who is there already becomes known at the other end. */
-	for (uint32_t i = 0; i < TT_MEMBERS && !err; i++)
-		if (tt_load_acquire(&mem->members[i].state) == TT_MEMBER_HERE &&
-		    mem->members[i].device < TT_DEVICES)
-			err = spread_route(me, mem->members[i].device, i, mem->members[i].port);
+	for (uint32_t i = 0; i < TT_MEMBERS && !err; i++) {
+		uint32_t at = tt_load_relaxed(&mem->members[i].device),
+			 port = tt_load_relaxed(&mem->members[i].port);
+
+		if (tt_load_acquire(&mem->members[i].state) == TT_MEMBER_HERE && at < TT_DEVICES &&
+		    port < TT_PORTS)
+			err = spread_route(me, at, i, port);
+	}
 	return err;
 }

@@ -34,10 +34,18 @@ struct tt_instance;
 
 struct tt_fabric {
 	struct tt_fabric_mem *mem;
-	struct tt_code *code;	       /* NULL: modules are passed by */
-	struct tt_instance *instances; /* TT_INSTANCES: this process's side of them */
+	struct tt_code *code; /* NULL: modules are passed by */
 	int fd; /* kept open: the locks by which members are known to live hang on it */
 	int64_t (*now_ns)(void);
+	uint32_t images[TT_INSTANCES]; /* where code is made: the image of each instance */
+	int pid;		       /* of the process whose members are in: a child has others */
+	uint64_t own[TT_HOLDER_WORDS]; /* bit: member that joined in this process */
+};
+
+/* A driver that is met again and again: does it live? */
+struct tt_suspect {
+	uint32_t driver; /* member + 1 */
+	int64_t since_ns;
 };
 
 struct tt_member {
@@ -46,10 +54,10 @@ struct tt_member {
 	uint32_t device, port; /* TT_NO_DEVICE: only drives */
 	uint32_t next_slot;
 	uint32_t next_message;
-	uint32_t touched; /* bit: devices that what we did gave work */
+	uint32_t touched; /* bit: devices that what we did gave work, to be driven yet */
 	uint32_t others;  /* bit: devices that we leave to who drives them all the time */
-	uint64_t suspect; /* when the driver that we met was first met, ns */
-	uint32_t suspect_driver;
+	struct tt_suspect suspects[TT_DEVICES];
+	struct tt_instance *instances; /* TT_INSTANCES: what it runs them by; NULL: none yet */
 };
 
 /* -ENOMEM, -EMFILE. */

@@ -49,7 +49,6 @@ enum {
 	TT_HOLDER_WORDS = TT_MEMBERS / 64,
 };
 
-#define TT_NO_SLOT 0xffffffu /* of an entry: no packet, credits only */
 #define TT_NO_PORT 0xffffffffu
 
 /* --- packets -------------------------------------------------------------------------- */
@@ -76,7 +75,8 @@ struct tt_slot {
 	uint32_t held_by_devices;		   /* bit: device; likewise */
 	uint32_t sequence; /* counts uses; written by the owner while nobody holds it */
 	struct tt_packet_head head;
-	uint8_t pad[TT_HEAD_BYTES - 8 * TT_HOLDER_WORDS - 8 - sizeof(struct tt_packet_head)];
+	uint32_t incarnation; /* of the destination that is meant; written with the head */
+	uint8_t pad[TT_HEAD_BYTES - 8 * TT_HOLDER_WORDS - 12 - sizeof(struct tt_packet_head)];
 	uint8_t payload[TT_PAYLOAD_BYTES];
 };
 
@@ -130,16 +130,19 @@ enum tt_port_kind { TT_PORT_NONE = 0, TT_PORT_HOST = 1, TT_PORT_LINK = 2 };
 struct tt_port {
 	/* Written under the device's lock, before the port's kind is. */
 	uint32_t kind;
-	uint32_t member;      /* HOST */
+	uint32_t member;      /* HOST, */
+	uint32_t incarnation; /* and its number among those that had this place */
 	uint32_t peer_device; /* LINK: where the other end is */
 	uint32_t peer_port;
 	/* LINK, written by this device's driver. */
 	uint32_t credits; /* how many packets may still go out */
 	uint32_t owed;	  /* taken from the link, not yet said to the peer */
 	uint32_t window;  /* credits at the start */
+	uint32_t heard;	  /* position in the ring in: the credits of entries before it are taken */
+	uint32_t granted; /* credits that came back by themselves: added to by the peer's driver */
 	/* Counters, written by the driver. */
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, dropped;
-	uint64_t credit_entries; /* that carried nothing else */
+	uint64_t grants;    /* of credits, that rode on no packet */
 	struct tt_ring in;  /* towards the device: by the member, or by the peer device's driver */
 	struct tt_ring out; /* HOST: towards the member. LINK: the peer's in is used */
 };
@@ -164,12 +167,17 @@ struct tt_device_mem {
 	uint32_t posted;
 	/* The packet in hand: entry that was taken from its ring and is in no other yet; 0: none. */
 	uint64_t in_hand __attribute__((aligned(TT_CACHE_LINE)));
-	uint32_t in_hand_from; /* input port */
-	uint32_t handler;      /* instance + 1 whose handler runs */
+	uint64_t in_hand_copy;	/* entry of the copy that is forwarded instead; 0: none */
+	uint32_t in_hand_from;	/* input port */
+	uint32_t in_hand_to;	/* output port; TT_NO_PORT: it comes from the input's ring */
+	uint32_t in_hand_ways;	/* bit: outputs that handlers have left it, once they all ran; */
+	uint32_t in_hand_ruled; /* then this is 1 */
+	uint32_t handler;	/* instance + 1 whose handler runs */
 	uint64_t drives, packets, handovers, takeovers, lost, dropped;
-	int64_t slot_ns;   /* a port moves one packet in each such time; 0: as fast as it goes */
-	int64_t last_slot; /* number of the last one that was used */
-	uint32_t blocked;  /* bit: input with a packet for which there was no room */
+	int64_t slot_ns;    /* a port moves one packet in each such time; 0: as fast as it goes */
+	int64_t last_slot;  /* number of the last one that was used */
+	uint32_t blocked;   /* bit: input with a packet for which there was no room */
+	uint32_t unsettled; /* bit: link whose credits are uncertain, for a driver died */
 	uint32_t next_input[TT_PORTS];	/* of an output: whose turn it is */
 	uint32_t next_output[TT_PORTS]; /* of an input */
 	uint32_t waiting[TT_PORTS];	/* of an output: bit of the inputs with packets for it */
@@ -188,7 +196,8 @@ enum { TT_MEMBER_FREE = 0, TT_MEMBER_JOINING = 1, TT_MEMBER_HERE = 2 };
 struct tt_member_mem {
 	uint32_t state; /* taken by compare and exchange */
 	uint32_t device, port;
-	int32_t pid; /* for people */
+	int32_t pid;	      /* for people */
+	uint32_t incarnation; /* counts who had this place; written by who joins */
 	/* Sleeping: the futex that whoever puts something into its out ring wakes (S0, S1). */
 	uint32_t asleep __attribute__((aligned(TT_CACHE_LINE)));
 	/* To and from devices, in sum: what would cross a bus. Written by the member. */
@@ -235,7 +244,7 @@ struct tt_group_mem {
 struct tt_fabric_mem {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t devices_lock; /* who adds devices: member + 1 */
+	uint32_t pad;
 	struct tt_member_mem members[TT_MEMBERS];
 	struct tt_group_mem groups[TT_GROUPS];
 	struct tt_device_mem devices[TT_DEVICES];

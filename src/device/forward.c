@@ -9,7 +9,7 @@
  *
  * A packet is taken at most once: it is noted as in hand, then the queue's head
  * goes on, and only then anything is done with it. Who takes over from a dead
- * driver finds it there.
+ * driver finds it there (recover.c).
  */
 #include "device/instance_int.h"
 
@@ -45,8 +45,7 @@ static uint32_t ports_to_group(const struct tt_driver *d, uint32_t group, uint32
 	return d->dev->ports[input].kind == TT_PORT_LINK ? outputs & ~tt_bit(input) : outputs;
 }
 
-static uint32_t outputs_of(const struct tt_driver *d, const struct tt_packet_head *head,
-			   uint32_t input)
+uint32_t tt_outputs_of(const struct tt_driver *d, const struct tt_packet_head *head, uint32_t input)
 {
 	uint32_t port;
 
@@ -59,9 +58,14 @@ static uint32_t outputs_of(const struct tt_driver *d, const struct tt_packet_hea
 
 /* --- in hand ------------------------------------------------------------------------------- */
 
-static void pick_up(struct tt_driver *d, tt_ring_entry entry, uint32_t from)
+/* copy: of a slot that others hold, too, for handlers to work on; TT_NO_ENTRY: none. */
+static void pick_up(struct tt_driver *d, tt_ring_entry entry, uint32_t from, uint32_t to,
+		    tt_ring_entry copy)
 {
 	tt_store_relaxed(&d->dev->in_hand_from, from);
+	tt_store_relaxed(&d->dev->in_hand_to, to);
+	tt_store_relaxed(&d->dev->in_hand_ruled, 0u);
+	tt_store_relaxed(&d->dev->in_hand_copy, copy + 1);
 	tt_store_release(&d->dev->in_hand, entry + 1); /* 0: nothing */
 }
 
@@ -72,36 +76,30 @@ static void put_down(struct tt_driver *d)
 
 /* --- inputs -------------------------------------------------------------------------------- */
 
-/* In a plain device all packets of an input wait in one queue. */
-static struct tt_voq *queue(const struct tt_driver *d, uint32_t input, uint32_t output)
-{
-	return &d->dev->voq[input][d->dev->fifo ? 0 : output];
-}
-
 static bool room_in_queues(const struct tt_driver *d, uint32_t input, uint32_t outputs)
 {
 	for (; outputs; outputs &= outputs - 1)
-		if (tt_voq_count(queue(d, input, (uint32_t)__builtin_ctz(outputs))) >=
+		if (tt_voq_count(tt_queue(d, input, (uint32_t)__builtin_ctz(outputs))) >=
 		    TT_VOQ_ENTRIES)
 			return false;
 	return true;
 }
 
 /* Of a plain queue: the output that its first packet waits for. */
-static void look_at_first(struct tt_driver *d, uint32_t input)
+void tt_look_at_first(struct tt_driver *d, uint32_t input)
 {
 	struct tt_voq *voq = &d->dev->voq[input][0];
 	struct tt_slot *slot;
 	uint32_t outputs;
 
 	for (uint32_t output = 0; output < TT_PORTS; output++)
-		d->dev->waiting[output] &= ~tt_bit(input);
+		tt_note(&d->dev->waiting[output], 0, tt_bit(input));
 	if (!tt_voq_count(voq))
 		return;
 	slot = tt_slot_of(d->mem, tt_voq_first(voq));
-	outputs = slot ? outputs_of(d, &slot->head, input) : 0;
+	outputs = slot ? tt_outputs_of(d, &slot->head, input) : 0;
 	/* Gone wrong since it came: any output drops it. */
-	d->dev->waiting[outputs ? (uint32_t)__builtin_ctz(outputs) : 0] |= tt_bit(input);
+	tt_note(&d->dev->waiting[outputs ? (uint32_t)__builtin_ctz(outputs) : 0], tt_bit(input), 0);
 }
 
 static void enqueue(struct tt_driver *d, tt_ring_entry entry, uint32_t input, uint32_t outputs)
@@ -113,20 +111,34 @@ static void enqueue(struct tt_driver *d, tt_ring_entry entry, uint32_t input, ui
 	for (; outputs; outputs &= outputs - 1) {
 		uint32_t output = (uint32_t)__builtin_ctz(outputs);
 
-		tt_voq_push(queue(d, input, output), entry);
+		tt_voq_push(tt_queue(d, input, output), entry);
 		if (!d->dev->fifo)
-			d->dev->waiting[output] |= tt_bit(input);
+			tt_note(&d->dev->waiting[output], tt_bit(input), 0);
 	}
 	if (d->dev->fifo)
-		look_at_first(d, input);
+		tt_look_at_first(d, input);
 }
 
-/* What rides on an entry, whatever else it is. */
-static void take_credits(struct tt_port *port, tt_ring_entry entry)
+/*
+ * What rides on entries, as soon as they are there: behind a packet that has to
+ * wait there may be the credits that it waits for. For the same reason those
+ * that come by themselves are not in the ring.
+ */
+static void hear_credits(struct tt_port *port)
 {
-	uint32_t credits = port->credits + tt_entry_credits(entry);
+	uint32_t tail = tt_load_acquire(&port->in.tail), at = port->heard, /* R1 */
+		credits = port->credits, window = port->window;
 
-	port->credits = credits < port->window ? credits : port->window;
+	if (at == tail && !tt_load_relaxed(&port->granted))
+		return;
+	credits += tt_exchange(&port->granted, 0u);
+	if (tail - at > TT_RING_ENTRIES)
+		at = tail - TT_RING_ENTRIES;
+	for (; at != tail; at++)
+		credits +=
+			tt_entry_credits(tt_load_relaxed(&port->in.entries[at % TT_RING_ENTRIES]));
+	port->credits = credits < window ? credits : window;
+	port->heard = tail;
 }
 
 /* Room for a packet whose way a handler may still change. */
@@ -146,99 +158,163 @@ static struct tt_packet_head copy_head(const struct tt_slot *slot)
 	return head;
 }
 
+/* --- slots of the device's own --------------------------------------------------------------- */
+
+/* One that nobody holds, now held by the device; NULL: there is none. */
+static struct tt_slot *own_slot(struct tt_driver *d, tt_ring_entry *ret_entry)
+{
+	uint32_t first = (TT_MEMBERS + d->device) * TT_OWNER_SLOTS, next = d->dev->next_slot;
+
+	for (uint32_t i = 0; i < TT_OWNER_SLOTS; i++) {
+		uint32_t index = first + (next + i) % TT_OWNER_SLOTS, sequence;
+		struct tt_slot *slot = &d->mem->slots[index];
+
+		if (!tt_slot_free(slot))
+			continue;
+		d->dev->next_slot = (next + i + 1) % TT_OWNER_SLOTS;
+		sequence = tt_load_relaxed(&slot->sequence) + 1;
+		tt_store_relaxed(&slot->sequence, sequence);
+		tt_slot_hold_device(slot, d->device);
+		*ret_entry = tt_entry_make(index, 0, sequence);
+		return slot;
+	}
+	return NULL;
+}
+
+/* Who is meant by the destination now: whoever comes in its place does not get the packet. */
+static uint32_t incarnation_of(const struct tt_driver *d, uint32_t member)
+{
+	return member < TT_MEMBERS ? tt_load_relaxed(&d->mem->members[member].incarnation) : 0;
+}
+
+int tt_device_emit(struct tt_driver *d, const struct tt_packet_head *head, const void *bytes)
+{
+	uint32_t outputs = tt_outputs_of(d, head, TT_OWN_PORT);
+	tt_ring_entry entry;
+	struct tt_slot *slot;
+
+	if (d->dev->fifo)
+		outputs &= -outputs;
+	if (!outputs)
+		return -MDO_ENOENT;
+	if (!room_in_queues(d, TT_OWN_PORT, outputs))
+		return -MDO_EBUSY;
+	slot = own_slot(d, &entry);
+	if (!slot)
+		return -MDO_EBUSY;
+	slot->head = *head;
+	slot->incarnation = incarnation_of(d, head->destination);
+	if (head->bytes)
+		memcpy(slot->payload, bytes, head->bytes);
+	enqueue(d, entry, TT_OWN_PORT, outputs);
+	return 0;
+}
+
+/* --- taking ------------------------------------------------------------------------------------ */
+
 /* Where the packet in hand goes; 0: nowhere. Handlers are asked. */
 static uint32_t handle(struct tt_driver *d, struct tt_slot *slot, struct tt_packet_head *head,
 		       uint32_t input)
 {
+	uint32_t destination = head->destination;
+
 	if (!tt_instances_run(d, slot, input, head))
 		return 0;
 	memcpy(&slot->head, head, sizeof *head);
-	return outputs_of(d, head, input);
+	if (head->destination != destination)
+		slot->incarnation = incarnation_of(d, head->destination);
+	return tt_outputs_of(d, head, input);
+}
+
+/*
+ * The slot that handlers may write: one that others hold, too (members, or
+ * devices to which a multicast went), is copied. NULL: there is no room.
+ */
+static struct tt_slot *writable(struct tt_driver *d, struct tt_slot *slot,
+				const struct tt_packet_head *head, tt_ring_entry *ret_copy)
+{
+	struct tt_slot *copy;
+
+	if (!tt_slot_shared(slot, d->device))
+		return slot;
+	copy = own_slot(d, ret_copy);
+	if (!copy)
+		return NULL;
+	copy->head = *head;
+	copy->incarnation = tt_load_relaxed(&slot->incarnation);
+	memcpy(copy->payload, slot->payload, head->bytes);
+	return copy;
+}
+
+/* What a plain device does of many ways: it has no multicast. */
+static uint32_t ways(const struct tt_driver *d, uint32_t outputs)
+{
+	return d->dev->fifo ? outputs & -outputs : outputs;
 }
 
 /* False: it has to stay where it is. */
 static bool take_one(struct tt_driver *d, uint32_t input, tt_ring_entry entry)
 {
 	struct tt_port *port = &d->dev->ports[input];
-	struct tt_slot *slot = tt_slot_of(d->mem, entry);
-	bool handled = slot && d->dev->bound;
+	struct tt_slot *slot = tt_slot_of(d->mem, entry), *work = slot;
+	bool link = port->kind == TT_PORT_LINK, handled = false;
+	tt_ring_entry copy = TT_NO_ENTRY;
 	struct tt_packet_head head = {0};
 	uint32_t outputs = 0;
 
-	if (port->kind == TT_PORT_LINK && tt_entry_slot(entry) == TT_NO_SLOT) {
-		take_credits(port, entry);
-		tt_ring_advance(&port->in);
-		return true;
-	}
 	if (slot) {
 		head = copy_head(slot);
-		outputs = handled ? 0 : outputs_of(d, &head, input);
+		handled = tt_instances_want(d, &head);
+		outputs = handled ? 0 : ways(d, tt_outputs_of(d, &head, input));
 	}
 	if (handled ? !room_in_all(d, input) : !room_in_queues(d, input, outputs))
 		return false;
-	if (port->kind == TT_PORT_LINK) {
-		take_credits(port, entry);
-		port->owed++;
+	if (handled) {
+		work = writable(d, slot, &head, &copy);
+		if (!work)
+			return false;
 	}
-	pick_up(d, entry, input);
+	pick_up(d, entry, input, TT_NO_PORT, copy);
 	tt_ring_advance(&port->in);
+	if (link)
+		port->owed++;
 	tt_count(&port->rx_packets, 1);
 	tt_count(&port->rx_bytes, head.bytes);
-	if (handled)
-		outputs = handle(d, slot, &head, input);
-	if (d->dev->fifo && outputs & (outputs - 1))
-		outputs &= -outputs; /* a plain device has no multicast */
+	if (work != slot)
+		tt_slot_drop_device(slot, d->device);
+	if (handled) {
+		outputs = ways(d, handle(d, work, &head, input));
+		tt_store_relaxed(&d->dev->in_hand_ways, outputs);
+		tt_store_release(&d->dev->in_hand_ruled, 1u);
+		if (copy != TT_NO_ENTRY)
+			entry = copy;
+	}
 	if (outputs) {
 		enqueue(d, entry & ~0xff000000ull, input, outputs);
 	} else {
 		tt_count(&port->dropped, 1);
-		if (slot)
-			tt_slot_drop_device(slot, d->device);
+		if (work)
+			tt_slot_drop_device(work, d->device);
 	}
 	put_down(d);
 	return true;
-}
-
-int tt_device_emit(struct tt_driver *d, const struct tt_packet_head *head, const void *bytes)
-{
-	uint32_t outputs = outputs_of(d, head, TT_OWN_PORT),
-		 first = (TT_MEMBERS + d->device) * TT_OWNER_SLOTS;
-
-	if (!outputs)
-		return -MDO_ENOENT;
-	if (!room_in_queues(d, TT_OWN_PORT, outputs))
-		return -MDO_EBUSY;
-	for (uint32_t i = 0; i < TT_OWNER_SLOTS; i++) {
-		uint32_t index = first + (d->dev->next_slot + i) % TT_OWNER_SLOTS;
-		struct tt_slot *slot = &d->mem->slots[index];
-
-		if (!tt_slot_free(slot))
-			continue;
-		d->dev->next_slot = (d->dev->next_slot + i + 1) % TT_OWNER_SLOTS;
-		tt_store_relaxed(&slot->sequence, slot->sequence + 1);
-		slot->head = *head;
-		if (head->bytes) /* bytes may be NULL */
-			memcpy(slot->payload, bytes, head->bytes);
-		tt_slot_hold_device(slot, d->device);
-		enqueue(d, tt_entry_make(index, 0, slot->sequence), TT_OWN_PORT, outputs);
-		return 0;
-	}
-	return -MDO_EBUSY;
 }
 
 uint32_t tt_take_inputs(struct tt_driver *d, uint32_t inputs, unsigned most, unsigned *ret_moved)
 {
 	uint32_t left = 0;
 
-	d->dev->blocked &= ~inputs;
+	tt_note(&d->dev->blocked, 0, inputs);
 	for (; inputs; inputs &= inputs - 1) {
 		uint32_t input = (uint32_t)__builtin_ctz(inputs);
 		tt_ring_entry entry;
 		unsigned taken = 0;
 
+		if (d->dev->links & tt_bit(input))
+			hear_credits(&d->dev->ports[input]);
 		while (taken < most && tt_ring_peek(&d->dev->ports[input].in, &entry)) {
 			if (!take_one(d, input, entry)) {
-				d->dev->blocked |= tt_bit(input);
+				tt_note(&d->dev->blocked, tt_bit(input), 0);
 				break;
 			}
 			taken++;
@@ -252,61 +328,68 @@ uint32_t tt_take_inputs(struct tt_driver *d, uint32_t inputs, unsigned most, uns
 
 /* --- outputs ---------------------------------------------------------------------------------- */
 
-static struct tt_device_mem *peer_of(const struct tt_driver *d, const struct tt_port *port,
-				     struct tt_port **ret_port)
+bool tt_peer_of(const struct tt_driver *d, uint32_t output, struct tt_peer *ret_peer)
 {
-	struct tt_device_mem *peer;
+	struct tt_port *port = &d->dev->ports[output];
 	uint32_t device = tt_load_relaxed(&port->peer_device),
 		 number = tt_load_relaxed(&port->peer_port);
 
-	if (device >= TT_DEVICES || number >= TT_PORTS)
-		return NULL;
-	peer = &d->mem->devices[device];
-	*ret_port = &peer->ports[number];
-	return peer;
+	if (device >= TT_DEVICES || device == d->device || number >= TT_PORTS)
+		return false;
+	*ret_peer = (struct tt_peer){.dev = &d->mem->devices[device],
+				     .port = &d->mem->devices[device].ports[number],
+				     .device = device,
+				     .number = number};
+	return true;
 }
 
 static bool room_at(const struct tt_driver *d, uint32_t output)
 {
-	struct tt_port *port = &d->dev->ports[output], *other;
+	struct tt_port *port = &d->dev->ports[output];
+	struct tt_peer peer;
 
 	if (port->kind == TT_PORT_HOST)
 		return !tt_ring_full(&port->out);
-	return port->credits > 0 && peer_of(d, port, &other) && !tt_ring_full(&other->in);
+	return port->credits > 0 && tt_peer_of(d, output, &peer) && !tt_ring_full(&peer.port->in);
+}
+
+static void tell_peer(struct tt_driver *d, const struct tt_peer *peer)
+{
+	tt_fetch_or(&peer->dev->posted, tt_bit(peer->number)); /* L1 */
+	d->me->touched |= tt_bit(peer->device);
 }
 
 /* On the ring of the device at the other end of a link. */
-static void push_to_peer(struct tt_driver *d, struct tt_port *port, uint32_t slot,
-			 uint32_t sequence)
+static void push_to_peer(struct tt_driver *d, struct tt_port *port, const struct tt_peer *peer,
+			 tt_ring_entry entry)
 {
-	struct tt_port *other;
-	struct tt_device_mem *peer = peer_of(d, port, &other);
+	uint32_t owed = port->owed < 255 ? port->owed : 255;
 
-	if (!peer)
-		return;
-	tt_ring_push(&other->in,
-		     tt_entry_make(slot, port->owed < 255 ? port->owed : 255, sequence));
-	port->owed -= port->owed < 255 ? port->owed : 255;
-	tt_fetch_or(&peer->posted, tt_bit(tt_load_relaxed(&port->peer_port))); /* L1 */
-	d->me->touched |= tt_bit(tt_load_relaxed(&port->peer_device));
+	tt_ring_push(&peer->port->in,
+		     tt_entry_make(tt_entry_slot(entry), owed, tt_entry_sequence(entry)));
+	port->owed -= owed;
+	tell_peer(d, peer);
 }
 
-static void deliver(struct tt_driver *d, struct tt_port *port, struct tt_slot *slot,
-		    tt_ring_entry entry)
+void tt_deliver(struct tt_driver *d, uint32_t output, struct tt_slot *slot, tt_ring_entry entry)
 {
-	uint32_t member = tt_load_relaxed(&port->member);
+	struct tt_port *port = &d->dev->ports[output];
+	uint32_t member = tt_load_relaxed(&port->member), kind = tt_load_relaxed(&port->kind);
+	struct tt_peer peer;
 
-	if (port->kind == TT_PORT_LINK) {
-		uint32_t peer = tt_load_relaxed(&port->peer_device);
-
-		if (peer >= TT_DEVICES)
-			return;
-		tt_slot_hold_device(slot, peer);
+	if (kind == TT_PORT_LINK && tt_peer_of(d, output, &peer)) {
+		tt_slot_hold_device(slot, peer.device);
 		port->credits--;
-		push_to_peer(d, port, tt_entry_slot(entry), tt_entry_sequence(entry));
-	} else if (member < TT_MEMBERS) {
+		push_to_peer(d, port, &peer, entry);
+	} else if (kind == TT_PORT_HOST && member < TT_MEMBERS) {
+		if (!(tt_load_relaxed(&slot->head.flags) & TT_PACKET_MULTICAST) &&
+		    tt_load_relaxed(&slot->incarnation) != port->incarnation) {
+			tt_count(&port->dropped, 1);
+			return;
+		}
 		tt_slot_hold_member(slot, member);
 		tt_ring_push(&port->out, entry);
+		tt_member_wake(d->mem, member);
 	}
 	tt_count(&port->tx_packets, 1);
 	tt_count(&port->tx_bytes, tt_load_relaxed(&slot->head.bytes));
@@ -327,22 +410,19 @@ static void leave_queue(struct tt_driver *d, struct tt_slot *slot, tt_ring_entry
 
 static void send_one(struct tt_driver *d, uint32_t input, uint32_t output)
 {
-	struct tt_port *port = &d->dev->ports[output];
-	struct tt_voq *voq = queue(d, input, output);
+	struct tt_voq *voq = tt_queue(d, input, output);
 	tt_ring_entry entry = tt_voq_first(voq);
 	struct tt_slot *slot = tt_slot_of(d->mem, entry);
 
-	pick_up(d, entry, input);
+	pick_up(d, entry, input, output, TT_NO_ENTRY);
 	tt_voq_advance(voq);
 	if (d->dev->fifo)
-		look_at_first(d, input);
+		tt_look_at_first(d, input);
 	else if (!tt_voq_count(voq))
-		d->dev->waiting[output] &= ~tt_bit(input);
+		tt_note(&d->dev->waiting[output], 0, tt_bit(input));
 	if (slot) {
-		deliver(d, port, slot, entry);
+		tt_deliver(d, output, slot, entry);
 		leave_queue(d, slot, entry);
-		if (port->kind == TT_PORT_HOST)
-			tt_member_wake(d->mem, tt_load_relaxed(&port->member));
 	} else {
 		tt_count(&d->dev->dropped, 1);
 	}
@@ -400,120 +480,50 @@ unsigned tt_match(struct tt_driver *d, unsigned rounds)
 void tt_return_credits(struct tt_driver *d)
 {
 	for (uint32_t set = d->dev->links & d->ports; set; set &= set - 1) {
-		struct tt_port *port = &d->dev->ports[__builtin_ctz(set)], *other;
+		uint32_t number = (uint32_t)__builtin_ctz(set);
+		struct tt_port *port = &d->dev->ports[number];
+		struct tt_peer peer;
 
 		if (port->kind != TT_PORT_LINK || !port->owed || port->owed < port->window / 2 ||
-		    !peer_of(d, port, &other) || tt_ring_full(&other->in))
+		    !tt_peer_of(d, number, &peer))
 			continue;
-		tt_count(&port->credit_entries, 1);
-		push_to_peer(d, port, TT_NO_SLOT, 0);
+		tt_count(&port->grants, 1);
+		tt_fetch_add(&peer.port->granted, port->owed);
+		port->owed = 0;
+		tell_peer(d, &peer);
 	}
 }
 
+/* Each as if it went: a burier that dies in here leaves nothing half done. */
 void tt_forget_port(struct tt_driver *d, uint32_t port)
 {
+	struct tt_ring *in = &d->dev->ports[port].in;
 	tt_ring_entry entry;
 
 	for (uint32_t input = 0; input < TT_PORTS && !d->dev->fifo; input++) {
 		struct tt_voq *voq = &d->dev->voq[input][port];
 
-		while (tt_voq_count(voq)) {
+		for (uint32_t left = tt_voq_count(voq); left; left--) {
 			struct tt_slot *slot;
 
 			entry = tt_voq_first(voq);
 			slot = tt_slot_of(d->mem, entry);
+			pick_up(d, entry, input, port, TT_NO_ENTRY);
 			tt_voq_advance(voq);
 			tt_count(&d->dev->dropped, 1);
 			if (slot)
 				leave_queue(d, slot, entry);
+			put_down(d);
 		}
 	}
-	d->dev->waiting[port] = 0;
-	while (tt_ring_peek(&d->dev->ports[port].in, &entry)) {
+	tt_note(&d->dev->waiting[port], 0, ~0u);
+	for (unsigned i = 0; i < TT_RING_ENTRIES && tt_ring_peek(in, &entry); i++) {
 		struct tt_slot *slot = tt_slot_of(d->mem, entry);
 
-		tt_ring_advance(&d->dev->ports[port].in);
+		pick_up(d, entry, port, TT_NO_PORT, TT_NO_ENTRY);
+		tt_ring_advance(in);
 		if (slot)
 			tt_slot_drop_device(slot, d->device);
-	}
-}
-
-/* --- after a death ------------------------------------------------------------------------------ */
-
-static bool in_some_queue(const struct tt_driver *d, tt_ring_entry entry)
-{
-	for (uint32_t input = 0; input < TT_PORTS; input++)
-		for (uint32_t output = 0; output < TT_PORTS; output++) {
-			const struct tt_voq *voq = &d->dev->voq[input][output];
-
-			for (uint32_t i = voq->head;
-			     i != voq->tail && i - voq->head < TT_VOQ_ENTRIES; i++)
-				if (voq->entries[i % TT_VOQ_ENTRIES] == entry)
-					return true;
-		}
-	return false;
-}
-
-/* What is counted of queues may be one packet behind: counted anew. */
-static void count_waiting(struct tt_driver *d)
-{
-	memset(d->dev->waiting, 0, sizeof d->dev->waiting);
-	memset(d->dev->copies, 0, sizeof d->dev->copies);
-	for (uint32_t input = 0; input < TT_PORTS; input++)
-		for (uint32_t output = 0; output < TT_PORTS; output++) {
-			struct tt_voq *voq = &d->dev->voq[input][output];
-
-			if (tt_voq_count(voq) > TT_VOQ_ENTRIES)
-				voq->head = voq->tail;
-			for (uint32_t i = voq->head; i != voq->tail; i++) {
-				uint32_t slot = tt_entry_slot(voq->entries[i % TT_VOQ_ENTRIES]);
-
-				if (slot < TT_SLOTS)
-					d->dev->copies[slot]++;
-			}
-			if (tt_voq_count(voq) && !d->dev->fifo)
-				d->dev->waiting[output] |= tt_bit(input);
-		}
-	if (d->dev->fifo)
-		for (uint32_t input = 0; input < TT_PORTS; input++)
-			look_at_first(d, input);
-}
-
-void tt_recover(struct tt_driver *d)
-{
-	uint64_t in_hand = tt_load_relaxed(&d->dev->in_hand);
-
-	uint32_t handler = tt_load_relaxed(&d->dev->handler);
-
-	tt_count(&d->dev->takeovers, 1);
-	if (handler && handler <= TT_INSTANCES) {
-		/* What it was about to write may be written in part. */
-		tt_store_release(&d->mem->instances[handler - 1].state,
-				 (uint32_t)TT_INSTANCE_BROKEN);
-		d->dev->bound &= ~(1ull << (handler - 1));
-		tt_store_relaxed(&d->dev->handler, 0u);
-	}
-	if (in_hand) {
-		tt_ring_entry entry = (in_hand - 1) & ~0xff000000ull;
-		struct tt_slot *slot = tt_slot_of(d->mem, entry);
-
-		/*
-		 * Not in a queue of ours: delivered, or lost with who had it. Either
-		 * way it is not ours any more; who has it holds it for himself.
-		 */
-		if (slot && !in_some_queue(d, entry)) {
-			tt_slot_drop_device(slot, d->device);
-			tt_count(&d->dev->lost, 1);
-		}
 		put_down(d);
 	}
-	count_waiting(d);
-	/* What a handler was about to send, of the device's own slots. */
-	for (uint32_t i = 0; i < TT_OWNER_SLOTS; i++) {
-		uint32_t slot = (TT_MEMBERS + d->device) * TT_OWNER_SLOTS + i;
-
-		if (!d->dev->copies[slot])
-			tt_slot_drop_device(&d->mem->slots[slot], d->device);
-	}
-	d->dev->blocked = d->ports;
 }

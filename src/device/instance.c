@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loading, running, faults.
+ * Loading, running, faults. One loads at a time: the caller sees to that.
  *
  * Memory of an instance: its data as the program has them, then its maps in
  * their order. Sizes come from the program's image, never from the fabric's
@@ -40,7 +40,7 @@ static int64_t memory_of(const struct tutti_vm_program *program, uint64_t *ret_d
 	return bytes > TT_MODULE_BYTES ? -E2BIG : bytes;
 }
 
-/* --- this process's side -------------------------------------------------------------------- */
+/* --- a member's side -------------------------------------------------------------------- */
 
 static void drop_side(struct tt_instance *side)
 {
@@ -49,12 +49,12 @@ static void drop_side(struct tt_instance *side)
 	*side = (struct tt_instance){0};
 }
 
-void tt_instances_forget(struct tt_fabric *fabric)
+void tt_instances_forget(struct tt_member *me)
 {
-	for (uint32_t i = 0; fabric->instances && i < TT_INSTANCES; i++)
-		drop_side(&fabric->instances[i]);
-	free(fabric->instances);
-	fabric->instances = NULL;
+	for (uint32_t i = 0; me->instances && i < TT_INSTANCES; i++)
+		drop_side(&me->instances[i]);
+	free(me->instances);
+	me->instances = NULL;
 }
 
 static int lay_maps(struct tt_instance *side, uint8_t *memory, uint64_t bytes)
@@ -76,8 +76,8 @@ static int lay_maps(struct tt_instance *side, uint8_t *memory, uint64_t bytes)
 static int make_side(struct tt_fabric *fabric, const struct tt_instance_mem *m,
 		     struct tt_instance *side)
 {
-	const void *image =
-		fabric->code ? tt_code_image(fabric->code, tt_load_relaxed(&m->image)) : NULL;
+	uint32_t index = tt_load_relaxed(&m->image);
+	const void *image = fabric->code ? tt_code_image(fabric->code, index, &side->serial) : NULL;
 	uint32_t off = tt_load_relaxed(&m->memory_off);
 	uint64_t data;
 	int64_t bytes;
@@ -85,6 +85,7 @@ static int make_side(struct tt_fabric *fabric, const struct tt_instance_mem *m,
 
 	if (!image)
 		return -ENOENT;
+	side->image = index;
 	err = tt_vm_program_attach(image, tt_module_env(), &side->program);
 	if (err)
 		return err;
@@ -100,22 +101,24 @@ static int make_side(struct tt_fabric *fabric, const struct tt_instance_mem *m,
 	return lay_maps(side, fabric->mem->modules + off + data, (uint64_t)bytes - data);
 }
 
-static struct tt_instance *side_of(struct tt_fabric *fabric, uint32_t index)
+static struct tt_instance *side_of(struct tt_member *me, uint32_t index)
 {
-	const struct tt_instance_mem *m = &fabric->mem->instances[index];
+	const struct tt_instance_mem *m = &me->fabric->mem->instances[index];
 	uint32_t generation = tt_load_acquire(&m->generation);
 	struct tt_instance *side;
 
-	if (!fabric->instances) {
-		fabric->instances = calloc(TT_INSTANCES, sizeof *fabric->instances);
-		if (!fabric->instances)
+	if (!me->instances) {
+		me->instances = calloc(TT_INSTANCES, sizeof *me->instances);
+		if (!me->instances)
 			return NULL;
 	}
-	side = &fabric->instances[index];
-	if (side->generation == generation)
+	side = &me->instances[index];
+	/* Whatever generation somebody wrote there: an image that is gone is not run. */
+	if (side->generation == generation &&
+	    (!side->context || tt_code_is(me->fabric->code, side->image, side->serial)))
 		return side->context ? side : NULL;
 	drop_side(side);
-	if (make_side(fabric, m, side))
+	if (make_side(me->fabric, m, side))
 		drop_side(side);
 	side->generation = generation;
 	return side->context ? side : NULL;
@@ -133,7 +136,7 @@ static void fault(struct tt_driver *d, uint32_t index, const struct tutti_vm_res
 	m->fault = result->fault;
 	m->fault_pc = result->pc;
 	m->fault_address = result->address;
-	if (now - m->first_fault_ns > TT_QUARANTINE_MS * 1000000LL) {
+	if ((uint64_t)now - (uint64_t)m->first_fault_ns > TT_QUARANTINE_MS * 1000000ull) {
 		m->first_fault_ns = now;
 		m->recent_faults = 0;
 	}
@@ -166,8 +169,9 @@ static bool run_one(struct tt_driver *d, uint32_t index, struct tt_slot *slot, u
 		    struct tt_packet_head *head)
 {
 	struct tt_instance_mem *m = &d->mem->instances[index];
-	struct tt_instance *side = side_of(d->me->fabric, index);
+	struct tt_instance *side = side_of(d->me, index);
 	const uint64_t arg = tutti_vm_address(TUTTI_VM_CTX);
+	uint64_t budget = tt_load_relaxed(&m->budget);
 	struct tutti_vm_result result;
 	struct tt_call call;
 	int err;
@@ -179,8 +183,8 @@ static bool run_one(struct tt_driver *d, uint32_t index, struct tt_slot *slot, u
 	tutti_vm_set_user(side->context, &call);
 	tutti_vm_set_window(side->context, TUTTI_VM_PACKET, slot->payload, head->bytes, true);
 	tt_store_relaxed(&d->dev->handler, index + 1);
-	err = tutti_vm_run(side->context, side->entry, &arg, 1, tt_load_relaxed(&m->budget),
-			   &result);
+	err = tutti_vm_run(side->context, side->entry, &arg, 1,
+			   budget < TT_MOST_BUDGET ? budget : TT_MOST_BUDGET, &result);
 	tt_store_relaxed(&d->dev->handler, 0u);
 	tt_count(&m->runs, 1);
 	if (err) {
@@ -199,6 +203,14 @@ static bool wanted(const struct tt_instance_mem *m, const struct tt_packet_head 
 	return (group == TT_ANY || group == head->group) && (port == TT_ANY || port == head->port);
 }
 
+bool tt_instances_want(const struct tt_driver *d, const struct tt_packet_head *head)
+{
+	for (uint64_t set = tt_load_relaxed(&d->dev->bound); set; set &= set - 1)
+		if (wanted(&d->mem->instances[__builtin_ctzll(set)], head))
+			return true;
+	return false;
+}
+
 bool tt_instances_run(struct tt_driver *d, struct tt_slot *slot, uint32_t input,
 		      struct tt_packet_head *head)
 {
@@ -214,16 +226,20 @@ bool tt_instances_run(struct tt_driver *d, struct tt_slot *slot, uint32_t input,
 
 /* --- loading -------------------------------------------------------------------------------------- */
 
-static bool overlaps(const struct tt_fabric_mem *mem, uint32_t off, uint32_t bytes,
+/* Places that cannot be, and instances that have none yet, are in nobody's way. */
+static bool overlaps(const struct tt_fabric_mem *mem, uint64_t off, uint32_t bytes,
 		     uint32_t *ret_end)
 {
 	for (uint32_t i = 0; i < TT_INSTANCES; i++) {
 		const struct tt_instance_mem *m = &mem->instances[i];
 
-		if (m->state == TT_INSTANCE_FREE || off >= m->memory_off + m->memory_bytes ||
-		    m->memory_off >= off + bytes)
+		uint64_t start = tt_load_relaxed(&m->memory_off),
+			 end = start + tt_load_relaxed(&m->memory_bytes);
+
+		if (tt_load_relaxed(&m->state) == TT_INSTANCE_FREE || start == end || off >= end ||
+		    start >= off + bytes || end > TT_MODULE_BYTES)
 			continue;
-		*ret_end = m->memory_off + m->memory_bytes;
+		*ret_end = (uint32_t)end;
 		return true;
 	}
 	return false;
@@ -249,13 +265,15 @@ static int find_place(struct tt_fabric_mem *mem)
 	for (uint32_t i = 0; i < TT_INSTANCES; i++) {
 		uint32_t state = TT_INSTANCE_FREE;
 
-		if (tt_cas(&mem->instances[i].state, &state, (uint32_t)TT_INSTANCE_LOADING))
-			return (int)i;
+		if (!tt_cas(&mem->instances[i].state, &state, (uint32_t)TT_INSTANCE_LOADING))
+			continue;
+		mem->instances[i].memory_bytes = 0; /* what it had is free */
+		return (int)i;
 	}
 	return -ENOSPC;
 }
 
-/* Everything of an instance but its state; nobody looks at it yet. */
+/* Everything of an instance but its state; nobody looks at it yet. Returns the image's index. */
 static int fill(struct tt_member *me, struct tt_instance_mem *m,
 		const struct tutti_vm_program *program, const char *name,
 		const struct tt_binding *binding)
@@ -290,7 +308,7 @@ static int fill(struct tt_member *me, struct tt_instance_mem *m,
 	data_bytes = tt_vm_program_data(program, &data);
 	if (data_bytes)
 		memcpy(mem->modules + off, data, data_bytes);
-	return 0;
+	return index;
 }
 
 int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *program, const char *name,
@@ -298,7 +316,7 @@ int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *progra
 {
 	struct tt_fabric_mem *mem = me->fabric->mem;
 	struct tt_instance_mem *m;
-	int index, err;
+	int index, image, err;
 
 	if (!me->fabric->code)
 		return -EPERM;
@@ -308,22 +326,32 @@ int tt_instance_load(struct tt_member *me, const struct tutti_vm_program *progra
 		return -ENOENT;
 	if (!*name || strlen(name) >= TT_NAME_BYTES)
 		return -EINVAL;
+	if (binding->budget > TT_MOST_BUDGET)
+		return -EINVAL;
 	index = find_place(mem);
 	if (index < 0)
 		return index;
 	m = &mem->instances[index];
-	err = fill(me, m, program, name, binding);
-	if (!err && !tt_device_take(me, binding->device))
-		err = -EAGAIN;
-	if (err) {
-		tt_store_release(&m->state, (uint32_t)TT_INSTANCE_FREE);
-		return err;
+	image = fill(me, m, program, name, binding);
+	if (image < 0) {
+		err = image;
+		goto free_place;
 	}
+	if (!tt_device_take(me, binding->device)) {
+		err = -EAGAIN;
+		goto remove_image;
+	}
+	me->fabric->images[index] = (uint32_t)image;
 	tt_store_release(&m->generation, m->generation + 1);
 	tt_store_release(&m->state, (uint32_t)TT_INSTANCE_RUNNING);
 	mem->devices[binding->device].bound |= 1ull << index;
 	tt_device_give(me, binding->device);
 	return index;
+remove_image:
+	tt_code_remove(me->fabric->code, (uint32_t)image);
+free_place:
+	tt_store_release(&m->state, (uint32_t)TT_INSTANCE_FREE);
+	return err;
 }
 
 int tt_instance_unload(struct tt_member *me, uint32_t index)
@@ -342,9 +370,10 @@ int tt_instance_unload(struct tt_member *me, uint32_t index)
 	mem->devices[device].bound &= ~(1ull << index);
 	tt_store_release(&m->generation, m->generation + 1);
 	tt_device_give(me, device);
-	/* Nobody runs it now, nor will: handlers run under the device's lock. */
+	/* Nobody runs it now, nor will: handlers run under the device's lock. Which image it is, the
+	 * memory cannot tell: that may be another's by now. */
 	if (me->fabric->code)
-		tt_code_remove(me->fabric->code, m->image);
+		tt_code_remove(me->fabric->code, me->fabric->images[index]);
 	tt_store_release(&m->state, (uint32_t)TT_INSTANCE_FREE);
 	return 0;
 }
@@ -356,7 +385,7 @@ int tt_instance_map(struct tt_member *me, uint32_t index, const char *name, stru
 	if (index >= TT_INSTANCES ||
 	    tt_load_acquire(&me->fabric->mem->instances[index].state) < TT_INSTANCE_RUNNING)
 		return -ENOENT;
-	side = side_of(me->fabric, index);
+	side = side_of(me, index);
 	for (uint32_t i = 0; side && i < side->n_maps; i++)
 		if (!strcmp(side->maps[i].def->name, name)) {
 			*ret_map = side->maps[i];

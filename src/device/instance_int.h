@@ -10,9 +10,11 @@
 
 enum { TT_INSTANCE_MAPS = 32 };
 
-/* This process's side of an instance. */
+/* A member's side of an instance. */
 struct tt_instance {
 	uint32_t generation; /* 0: none made */
+	uint32_t image;	     /* that it was made of, */
+	uint64_t serial;     /* and which that was */
 	struct tutti_vm_program *program;
 	struct tutti_vm_context *context;
 	int entry;
@@ -31,6 +33,8 @@ struct tt_call {
 	uint32_t index;
 };
 
+/* Would any look at such a packet? */
+bool tt_instances_want(const struct tt_driver *d, const struct tt_packet_head *head);
 /*
  * All instances that are bound to the device look at the packet, in their
  * order. head: a copy of the slot's; they may change it. False: it is dropped.

@@ -4,8 +4,10 @@
  * device's driver), others may read at any time. Nothing in that memory is
  * trusted: sizes come from the module's image.
  *
- * Array: the values, side by side. Hash: open addressing, a place's state is
- * written last: a kill between leaves the place empty.
+ * Array: the values, side by side. Hash: chains of nodes that never move (a
+ * module may keep a value's address while it adds and deletes others), of which
+ * there are as many as entries. Zeros are an empty map. A node is filled before
+ * it is linked, by one word: a kill between costs a node at most.
  */
 #ifndef TT_DEVICE_MAP_H
 #define TT_DEVICE_MAP_H
@@ -17,8 +19,9 @@ enum tt_map_kind { TT_MAP_HASH = 1, TT_MAP_ARRAY = 2 };
 struct tt_map {
 	const struct tutti_vm_map *def;
 	uint8_t *memory;
-	uint32_t stride; /* from value to value, or place to place */
-	uint32_t places; /* hash: a power of two */
+	uint32_t stride;    /* from value to value, or node to node */
+	uint32_t buckets;   /* hash: a power of two */
+	uint32_t nodes_off; /* hash: where nodes begin */
 };
 
 /* How much memory a map takes, a multiple of 64; -EINVAL: not such a map, -E2BIG. */

@@ -53,7 +53,12 @@ static int post_from(struct tt_member *me, uint32_t source, const struct tt_pack
 	tt_store_relaxed(&slot->sequence, slot->sequence + 1);
 	slot->head = *head;
 	slot->head.source = source;
-	memcpy(slot->payload, bytes, head->bytes);
+	slot->incarnation =
+		head->destination < TT_MEMBERS
+			? tt_load_relaxed(&me->fabric->mem->members[head->destination].incarnation)
+			: 0;
+	if (head->bytes)
+		memcpy(slot->payload, bytes, head->bytes);
 	tt_slot_hold_device(slot, me->device);
 	tt_ring_push(&port->in, tt_entry_make(index, 0, slot->sequence));
 	tt_fetch_or(&dev->posted, tt_bit(me->port)); /* L1 */
@@ -83,6 +88,21 @@ int tt_member_send(struct tt_member *me, const struct tt_packet_head *head, cons
 	return err;
 }
 
+/* A device may have waited for a slot of its own. */
+static void note_room(struct tt_member *me, tt_ring_entry entry)
+{
+	uint32_t owner = tt_entry_slot(entry) / TT_OWNER_SLOTS, device = owner - TT_MEMBERS;
+	struct tt_device_mem *dev;
+
+	if (owner < TT_MEMBERS || device >= TT_DEVICES)
+		return;
+	dev = &me->fabric->mem->devices[device];
+	if (!tt_load_relaxed(&dev->blocked))
+		return;
+	tt_fetch_or(&dev->posted, tt_load_relaxed(&dev->blocked));
+	me->touched |= tt_bit(device);
+}
+
 int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, void *ret_bytes,
 		      size_t room)
 {
@@ -95,7 +115,7 @@ int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, voi
 		return -ENODEV;
 	dev = &me->fabric->mem->devices[me->device];
 	port = &dev->ports[me->port];
-	while (tt_ring_peek(&port->out, &entry)) {
+	for (unsigned i = 0; i < TT_RING_ENTRIES && tt_ring_peek(&port->out, &entry); i++) {
 		struct tt_slot *slot = tt_slot_of(me->fabric->mem, entry);
 		struct tt_packet_head head;
 
@@ -106,15 +126,16 @@ int tt_member_receive(struct tt_member *me, struct tt_packet_head *ret_head, voi
 		memcpy(&head, &slot->head, sizeof head);
 		if (head.bytes > TT_PAYLOAD_BYTES)
 			head.bytes = TT_PAYLOAD_BYTES;
-		memcpy(ret_bytes, slot->payload, head.bytes < room ? head.bytes : room);
+		if (room && head.bytes)
+			memcpy(ret_bytes, slot->payload, head.bytes < room ? head.bytes : room);
 		tt_ring_advance(&port->out);
-		tt_slot_drop_member(
-			slot,
-			me->index); /* full barrier: the driver sees the room, or we its wait */
+		/* Full barrier, W1: the driver sees the room, or we that something waits (W0). */
+		tt_slot_drop_member(slot, me->index);
 		if (tt_load_relaxed(&dev->waiting[me->port])) {
 			tt_fetch_or(&dev->posted, tt_bit(me->port));
 			me->touched |= tt_bit(me->device);
 		}
+		note_room(me, entry);
 		tt_count(&m->received_packets, 1);
 		tt_count(&m->received_bytes, head.bytes);
 		*ret_head = head;
@@ -158,26 +179,42 @@ static bool work_there(const struct tt_member *me)
 	return tt_load_relaxed(&dev->posted);
 }
 
+uint32_t tt_member_under_way(const struct tt_fabric_mem *mem, uint32_t member)
+{
+	uint32_t devices = 0;
+
+	for (uint32_t i = 0; i < TT_OWNER_SLOTS; i++)
+		devices |=
+			tt_load_relaxed(&mem->slots[member * TT_OWNER_SLOTS + i].held_by_devices);
+	return devices;
+}
+
+/*
+ * A driver may die with our packets in a device, and nobody else need notice:
+ * with some under way we look from time to time, at the devices where they are.
+ * Without, we sleep until we are woken.
+ */
 static int sleep_once(struct tt_member *me, int64_t left_ns)
 {
 	struct tt_member_mem *m = &me->fabric->mem->members[me->index];
-	/* Should a driver die with our packet, somebody has to look. */
-	const int64_t longest = 100 * 1000 * 1000;
+	const int64_t look_ns = 20 * 1000 * 1000;
+	uint32_t devices = tt_member_under_way(me->fabric->mem, me->index);
 	struct timespec ts;
+	int err;
 
-	if (left_ns < 0 || left_ns > longest)
-		left_ns = longest;
+	if (devices && (left_ns < 0 || left_ns > look_ns))
+		left_ns = look_ns;
 	ts = (struct timespec){left_ns / TT_NS_PER_SEC, left_ns % TT_NS_PER_SEC};
 	tt_store_relaxed(&m->asleep, 1u);
 	tt_fence(); /* S0 */
-	if (something_there(me) || work_there(me)) {
+	if (something_there(me) || work_there(me) || me->touched) {
 		tt_store_relaxed(&m->asleep, 0u);
 		return 0;
 	}
 	tt_count(&m->sleeps, 1);
-	int err = futex(&m->asleep, FUTEX_WAIT, 1, &ts) < 0 ? -errno : 0;
-
+	err = futex(&m->asleep, FUTEX_WAIT, 1, left_ns < 0 ? NULL : &ts) < 0 ? -errno : 0;
 	tt_store_relaxed(&m->asleep, 0u);
+	me->touched |= devices;
 	return err == -EINTR ? err : 0;
 }
 
@@ -191,7 +228,8 @@ int tt_member_wait(struct tt_member *me, int64_t spin_ns, int64_t timeout_ns)
 		int64_t spent;
 		int err;
 
-		if (something_there(me))
+		/* A driver that has left its work to us is not coming back for it. */
+		if (something_there(me) && !work_there(me))
 			return 0;
 		tt_device_drive(me, me->device);
 		if (something_there(me))

@@ -39,6 +39,16 @@ static inline void tt_slot_drop_member(struct tt_slot *slot, uint32_t member)
 	tt_fetch_and(&slot->held_by_members[member / 64], ~(1ull << member % 64));
 }
 
+/* By others than this device. It can only become fewer: who does not hold it cannot pass it on. */
+static inline bool tt_slot_shared(const struct tt_slot *slot, uint32_t device)
+{
+	uint64_t held = tt_load_acquire(&slot->held_by_devices) & ~(1u << device);
+
+	for (unsigned i = 0; i < TT_HOLDER_WORDS; i++)
+		held |= tt_load_acquire(&slot->held_by_members[i]);
+	return held;
+}
+
 /* The slot that an entry names, if it is one and still the use that was meant; else NULL. */
 static inline struct tt_slot *tt_slot_of(struct tt_fabric_mem *mem, tt_ring_entry entry)
 {
@@ -68,14 +78,26 @@ static inline void tt_ring_push(struct tt_ring *ring, tt_ring_entry entry)
 	tt_store_release(&ring->tail, tail + 1); /* R0 */
 }
 
-static inline bool tt_ring_peek(const struct tt_ring *ring, tt_ring_entry *ret_entry)
+/* Positions that cannot be are somebody's mischief: the ring is empty then, and works again. */
+static inline bool tt_ring_peek(struct tt_ring *ring, tt_ring_entry *ret_entry)
 {
-	uint32_t head = tt_load_relaxed(&ring->head);
+	uint32_t head = tt_load_relaxed(&ring->head), tail = tt_load_acquire(&ring->tail); /* R1 */
 
-	if (head == tt_load_acquire(&ring->tail)) /* R1 */
+	if (head == tail)
 		return false;
+	if (tail - head > TT_RING_ENTRIES) {
+		tt_store_release(&ring->head, tail);
+		return false;
+	}
 	*ret_entry = tt_load_relaxed(&ring->entries[head % TT_RING_ENTRIES]);
 	return true;
+}
+
+/* The last entry that was put in, taken since or not: the producer's own question. */
+static inline tt_ring_entry tt_ring_last(const struct tt_ring *ring)
+{
+	return tt_load_relaxed(
+		&ring->entries[(tt_load_relaxed(&ring->tail) - 1) % TT_RING_ENTRIES]);
 }
 
 static inline void tt_ring_advance(struct tt_ring *ring)
@@ -85,9 +107,15 @@ static inline void tt_ring_advance(struct tt_ring *ring)
 
 /* --- queues of a driver ---------------------------------------------------------------------- */
 
-static inline uint32_t tt_voq_count(const struct tt_voq *voq)
+/* As with rings, positions that cannot be make it empty. */
+static inline uint32_t tt_voq_count(struct tt_voq *voq)
 {
-	return tt_load_relaxed(&voq->tail) - tt_load_relaxed(&voq->head);
+	uint32_t tail = tt_load_relaxed(&voq->tail), count = tail - tt_load_relaxed(&voq->head);
+
+	if (count <= TT_VOQ_ENTRIES)
+		return count;
+	tt_store_relaxed(&voq->head, tail);
+	return 0;
 }
 
 static inline void tt_voq_push(struct tt_voq *voq, tt_ring_entry entry)
@@ -101,6 +129,11 @@ static inline void tt_voq_push(struct tt_voq *voq, tt_ring_entry entry)
 static inline tt_ring_entry tt_voq_first(const struct tt_voq *voq)
 {
 	return tt_load_relaxed(&voq->entries[tt_load_relaxed(&voq->head) % TT_VOQ_ENTRIES]);
+}
+
+static inline tt_ring_entry tt_voq_last(const struct tt_voq *voq)
+{
+	return tt_load_relaxed(&voq->entries[(tt_load_relaxed(&voq->tail) - 1) % TT_VOQ_ENTRIES]);
 }
 
 static inline void tt_voq_advance(struct tt_voq *voq)

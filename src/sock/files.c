@@ -78,6 +78,25 @@ static void drop_kicks(struct tt_conn *c, int fd)
 }
 
 /*
+ * A kernel resets when it closes what has unread bytes. The peer derives that
+ * from our end and the ring; but after a shutdown our end is no news to it, so
+ * the shadow has to tell. Who shares the socket goes on with it.
+ */
+static void reset_if_unread(struct tt_conn *c, int fd)
+{
+	static const struct linger reset = {1, 0};
+	uint64_t unread = 0;
+
+	if (c->mode != TT_CONN_ATTACHED || tt_load_relaxed(&c->e->shared) ||
+	    !(tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_FIN) || tt_conn_lock_rx(c) < 0)
+		return;
+	if (c->e->rx_route == TT_ROUTE_RING && tt_stream_pending(&c->st, &c->e->rx, &unread) == 0 &&
+	    unread)
+		tt_sys.setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	tt_conn_unlock_rx(c);
+}
+
+/*
  * A claim carries a copy of the descriptor to the daemon. While it is under way
  * our close is not the kernel's last, and the peer would not hear of it. So the
  * daemon is given a moment; after that we do by hand what the last close does:
@@ -224,6 +243,7 @@ static void before_close(struct gone g, int fd)
 	if (!g.conn || !g.last || g.kept)
 		return;
 	drop_kicks(g.conn, fd);
+	reset_if_unread(g.conn, fd);
 	await_claim(g.conn, fd);
 }
 
@@ -361,6 +381,7 @@ int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
 
 	if (g.conn && g.last && !g.kept) {
 		drop_kicks(g.conn, onto);
+		reset_if_unread(g.conn, onto);
 		close_unclaimed(g.conn, onto);
 	}
 	ret = dup3 ? tt_sys.dup3(fd, onto, flags) : tt_sys.dup2(fd, onto);
@@ -490,6 +511,7 @@ static void end_conn(int fd, void *obj)
 	if (!c->used)
 		return;
 	drop_kicks(c, fd);
+	reset_if_unread(c, fd);
 	tt_conn_hint(c);
 }
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Not on the stack, which may be small; not kept, for a signal handler may splice too. */
@@ -57,6 +58,65 @@ static ssize_t send_by_buffer(struct tt_conn *c, int out, int in, off_t at, size
 	return n;
 }
 
+/* The kernel splices to nothing that appends, be it a socket. */
+static bool appends(int out)
+{
+	return tt_sys.fcntl(out, F_GETFL) & O_APPEND;
+}
+
+/*
+ * Not all files can be sent from: some in /proc cannot be, no pipe, no
+ * directory; and not all that can be have places that move. The kernel knows,
+ * so it sends to a file of ours, and that is sent on.
+ */
+static ssize_t send_odd_file(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
+{
+	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	int scratch = memfd_create("tutti-sendfile", MFD_CLOEXEC);
+	size_t done = 0;
+	ssize_t n;
+
+	if (scratch < 0)
+		return -errno;
+	do {
+		off_t from = 0, before = at;
+		size_t want = count - done;
+
+		if (want <= SSIZE_MAX && want > TT_BOUNCE)
+			want = TT_BOUNCE;
+		lseek(scratch, 0, SEEK_SET);
+		ssize_t got = tt_sys.sendfile(scratch, in, offset ? &at : NULL, want);
+
+		n = got < 0 ? -errno : appends(out) ? -EINVAL : got;
+		if (!offset)
+			at = lseek(in, 0, SEEK_CUR);
+		if (n <= 0)
+			break;
+		n = tt_sock_sendfile(c, out, scratch, &from, (size_t)got);
+		if (n < got && at != before) {
+			at = before + from;
+			if (!offset)
+				lseek(in, at, SEEK_SET);
+		}
+		done += n > 0 ? (size_t)n : 0;
+		if (n < got)
+			break;
+	} while (done < count);
+	tt_sys.close(scratch);
+	if (done && offset)
+		*offset = at;
+	return done ? (ssize_t)done : n;
+}
+
+/* Whether in is a plain file with something at the place; else the kernel knows. */
+static bool plain_file(int in, off_t at, size_t count)
+{
+	struct stat st;
+
+	return count && count <= SSIZE_MAX && at >= 0 && fstat(in, &st) == 0 &&
+	       S_ISREG(st.st_mode) && at < st.st_size;
+}
+
 ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
 {
 	if (offset && !tt_user_writable(offset, sizeof(*offset)))
@@ -65,8 +125,10 @@ ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size
 	size_t done = 0;
 	bool stop = false;
 
-	if (at < 0)
-		return offset || errno == ESPIPE ? -EINVAL : -errno;
+	if (!plain_file(in, at, count))
+		return send_odd_file(c, out, in, offset, count);
+	if (appends(out))
+		return -EINVAL;
 	if (!tt_conn_pin(c, out))
 		return -EBADF;
 	ssize_t n = tt_conn_send_file_by_tcp(c, out, in, &at, count);

@@ -90,8 +90,11 @@ static ssize_t send_odd_file(struct tt_conn *c, int out, int in, off_t *offset, 
 		n = got < 0 ? -errno : appends(out) ? -EINVAL : got;
 		if (!offset)
 			at = lseek(in, 0, SEEK_CUR);
-		if (n <= 0)
+		if (n <= 0) {
+			if (got > 0 && !offset)
+				lseek(in, before, SEEK_SET);
 			break;
+		}
 		n = tt_sock_sendfile(c, out, scratch, &from, (size_t)got);
 		if (n < got && at != before) {
 			at = before + from;
@@ -223,6 +226,29 @@ ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsi
 	return n;
 }
 
+/* On the ring or not: one that was claimed goes by TCP until then. */
+static bool has_room(struct tt_conn *c, int fd)
+{
+	struct pollfd p = {fd, POLLOUT, 0};
+
+	if (tt_conn_ready(c, fd))
+		return tt_conn_poll(c, fd, POLLOUT) & POLLOUT;
+	return tt_sys.poll(&p, 1, 0) > 0;
+}
+
+/* Who sends within a time waits for room before bytes are taken from the pipe. */
+static int await_room(struct tt_conn *c, int fd)
+{
+	const int64_t deadline = tt_deadline(c->e->sndtimeo_ns);
+	struct tt_signal_mark mark = tt_signal_mark();
+	int err = 0;
+
+	while (err == 0 && !has_room(c, fd))
+		err = tt_wait_tx(c, fd, deadline, &mark);
+	return err;
+}
+
+/* One piece. */
 static ssize_t splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags, char *buf)
 {
 	bool wait = !(flags & SPLICE_F_NONBLOCK);
@@ -237,8 +263,16 @@ static ssize_t splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsign
 
 		return tt_sock_send(c, fd, &one, 1, 0); /* EPIPE, SIGPIPE */
 	}
-	if (!wait || c->e->nonblock) {
-		if (!(tt_conn_poll(c, fd, POLLOUT) & POLLOUT))
+	const bool timed = wait && !c->e->nonblock && c->e->sndtimeo_ns;
+
+	if (timed) {
+		int err = await_room(c, fd);
+
+		if (err < 0)
+			return err;
+	}
+	if (timed || !wait || c->e->nonblock) {
+		if (!has_room(c, fd))
 			return -EAGAIN;
 		if (len > 1024)
 			len = 1024;
@@ -270,8 +304,18 @@ ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsig
 
 	if (!buf)
 		return -ENOMEM;
-	ssize_t n = splice_in(c, pipe, fd, len, flags, buf);
+	size_t done = 0;
+	ssize_t n;
 
+	int more;
+
+	/* Within a time it goes by small pieces, but is one call: as long as the pipe has some. */
+	do {
+		n = splice_in(c, pipe, fd, len - done, flags, buf);
+		done += n > 0 ? (size_t)n : 0;
+		more = 0;
+		tt_sys.ioctl(pipe, FIONREAD, &more);
+	} while (n > 0 && more > 0 && done < len && c->e->sndtimeo_ns);
 	put_buffer(buf);
-	return n;
+	return done ? (ssize_t)done : n;
 }

@@ -408,6 +408,29 @@ void tt_sock_connected(int fd)
 		tt_conn_progress(c, fd, 0);
 }
 
+void tt_sock_disconnected(int fd)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c || c->mode != TT_CONN_ATTACHED || tt_conn_lock_tx(c) < 0)
+		return;
+	struct tt_entry *e = c->e;
+
+	tt_store_release(&e->tx_route, TT_ROUTE_BACK);
+	tt_store_release(&e->wr_shut, 0u);
+	tt_conn_unlock_tx(c);
+	if (tt_conn_lock_rx(c) < 0)
+		return;
+	/* What was unread is gone, and the next connection has not ended. */
+	tt_store_release(&e->rx_route, TT_ROUTE_BACK);
+	tt_store_release(&e->rd_shut, 0u);
+	tt_fetch_and(&c->st.rx->flags, ~(uint32_t)(TT_STREAM_ENDED | TT_STREAM_LEAVE));
+	tt_store_release(&e->shadow, 0u);
+	tt_store_release(&e->reset_errno, 0u);
+	tt_store_release(&e->reset, TT_RESET_NONE);
+	tt_conn_unlock_rx(c);
+}
+
 void tt_sock_set_async(int fd, bool on)
 {
 	struct tt_slot *s = tt_fd_slot(fd);

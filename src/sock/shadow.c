@@ -86,9 +86,9 @@ bool tt_conn_reset_by_kick(struct tt_conn *c)
 static void take_shadow_error(struct tt_conn *c, int fd)
 {
 	struct tt_entry *e = c->e;
-	uint32_t withheld =
-		(tt_load_relaxed(&c->st.tx->flags) | tt_load_relaxed(&c->st.rx->flags)) &
-		TT_STREAM_HALF;
+	bool withheld = (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_HALF) ||
+			(tt_load_relaxed(&e->wr_shut) &&
+			 (tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_HALF));
 	int err = 0;
 	socklen_t len = sizeof(err);
 

@@ -43,7 +43,9 @@ EXPORT int connect(int fd, const struct sockaddr *sa, socklen_t len)
 	enter();
 	int r = tt_sys.connect(fd, sa, len);
 
-	if (r == 0)
+	if (r == 0 && sa->sa_family == AF_UNSPEC)
+		tt_sock_disconnected(fd);
+	else if (r == 0)
 		tt_sock_connected(fd);
 	return r;
 }

@@ -116,7 +116,7 @@ static bool plain_file(int in, off_t at, size_t count)
 {
 	struct stat st;
 
-	return count && count <= SSIZE_MAX && at >= 0 && fstat(in, &st) == 0 &&
+	return count && count <= SSIZE_MAX && at >= 0 && tt_sys.fstat(in, &st) == 0 &&
 	       S_ISREG(st.st_mode) && at < st.st_size;
 }
 

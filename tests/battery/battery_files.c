@@ -397,7 +397,49 @@ static void v2_b(struct t *t)
 	TD(buf, read(t->fd, buf, 100));
 }
 
+/* --- which descriptors there are, by trying all ------------------------------------------------- */
+
+static void count_own(struct t *t)
+{
+	int by_fcntl = 0, by_fstat = 0, by_dup = 0, top = 0;
+	struct stat st;
+
+	for (int fd = 0; fd < 20000; fd++) {
+		int copy;
+
+		by_fcntl += fcntl(fd, F_GETFD) >= 0;
+		by_fstat += fstat(fd, &st) == 0;
+		if (fd >= 1000 && (copy = dup(fd)) >= 0) {
+			by_dup++;
+			close(copy);
+		}
+		if (fcntl(fd, F_GETFD) >= 0)
+			top = fd;
+	}
+	t_log(t, "%d by fcntl, %d by fstat, %d high ones by dup, highest below 1000: %d", by_fcntl,
+	      by_fstat, by_dup, top < 1000);
+}
+
+static void own_a(struct t *t)
+{
+	T(write(t->fd, "x", 1));
+	t_sync(t);
+	count_own(t);
+	t_sync(t);
+}
+
+static void own_b(struct t *t)
+{
+	char buf[4];
+
+	TD(buf, read(t->fd, buf, 4));
+	t_sync(t);
+	count_own(t);
+	t_sync(t);
+}
+
 const struct t_case t_files_cases[] = {
+	{"files.own", own_a, own_b, T_NO_THREAD, NULL},
 	{"files.sendfile", sendfile_a, sendfile_b, T_NO_THREAD | T_FAMILIES, NULL},
 	{"files.sendfile_odd", sendfile_odd_a, sendfile_odd_b, T_NO_THREAD, NULL},
 	{"files.sendfile_full", sendfile_full_a, sendfile_full_b, 0, NULL},

@@ -226,7 +226,7 @@ static int open_and_run(const struct command *command, const char *path, bool js
 	int err = tt_vm_read_file(path, &elf, &bytes), status;
 
 	if (err)
-		return tt_cli_fail(path, strerror(-err), "is the name right?");
+		return tt_cli_fail(path, strerror(-err), tt_vm_read_hint(err));
 	err = tutti_vm_object_open(elf, bytes, &object, &error);
 	free(elf);
 	if (err)

@@ -27,7 +27,7 @@ results: build  ## every benchmark; writes docs/results/ and README's table
 	@scripts/deps results
 	@scripts/results
 
-fuzz:        ## hostile peers for FUZZ_SECONDS (3600)
+fuzz:        ## hostile peers for FUZZ_SECONDS (3600), hostile inputs and modules for as long
 	@scripts/deps check
 	@TUTTI_FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/check --fuzz
 
@@ -38,7 +38,7 @@ uninstall:   ## remove what 'make install' has installed below DESTDIR
 	@scripts/uninstall build "$(DESTDIR)"
 
 clean:       ## remove everything that was built
-	@rm -rf build build-asan build-tsan
+	@rm -rf build build-asan build-tsan build-coverage
 
 help:        ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20

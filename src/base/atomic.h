@@ -23,6 +23,7 @@
 #define tt_exchange(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
 #define tt_fetch_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define tt_fetch_or(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define tt_fetch_xor(p, v) __atomic_fetch_xor((p), (v), __ATOMIC_SEQ_CST)
 #define tt_fetch_and(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
 
 /* Statistics: no ordering wanted. */

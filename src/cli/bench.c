@@ -131,6 +131,8 @@ static const struct tt_bench_spec specs[] = {
 	  .help = "the raw network, and ucx_perftest where it is installed",
 	  .metrics = latency_metrics, .less_is_better = true, .compared = true,
 	  .takes = TT_TAKES_SIZE | TT_TAKES_SECONDS, .size_bytes = 8, .pairs = 5, .seconds = 1, .quick_seconds = 0.2 },
+	{ .name = "vm", .help = "the module machine against native code and Linux's BPF, on one core",
+	  .takes = TT_TAKES_SECONDS, .pairs = 9, .seconds = 0.1, .quick_seconds = 0.01 },
 	{ .name = NULL },
 };
 /* clang-format on */
@@ -166,15 +168,15 @@ static void print_usage(FILE *f)
 		fprintf(f, "  %-10s %s\n", s->name, s->help);
 	fputs("\n"
 	      "  --paths A,B,...   tcp, user, unix; the first is what the others are compared to\n"
-	      "                    (default tcp,user); not of line and ulc\n"
-	      "  --size BYTES      of a message (connect: 1); not of line\n"
-	      "  --pairs N         how often the paths alternate (default 5; idle 1)\n"
+	      "                    (default tcp,user); not of line, ulc, vm\n"
+	      "  --size BYTES      of a message (connect: 1); not of line and vm\n"
+	      "  --pairs N         how often the paths alternate (default 5; idle 1, vm 9)\n"
 	      "  --seconds S       that one run measures; not of line\n"
 	      "  --spin USEC       how long the user path may spin before it sleeps, at most 1000000;\n"
 	      "                    0: not at all; auto (default): as long as it pays off; not of\n"
-	      "                    line and ulc\n"
+	      "                    line, ulc, vm\n"
 	      "  --procs N         pairs of programs that run at once (default 1; pairs 4); not of\n"
-	      "                    line and ulc\n"
+	      "                    line, ulc, vm\n"
 	      "  --connections N   idle ones, of idle (default 1000) and crowd (default 10000) only\n"
 	      "  --quick           short runs, to see that it works\n"
 	      "  --json            one JSON object instead of the table\n"
@@ -516,10 +518,15 @@ static int run_line(struct tt_bench *b)
 
 static int run_bench(struct tt_bench *b)
 {
-	int ret = find_programs(b);
+	bool vm = !strcmp(b->spec->name, "vm"); /* in this process, with nothing beside it */
+	int ret = vm ? 0 : find_programs(b);
 
 	if (!ret)
 		ret = choose_cores(b);
+	if (!ret && vm) {
+		tt_bench_catch_signals();
+		return tt_bench_vm(b);
+	}
 	if (!ret)
 		ret = make_tmp_dir(b);
 	if (ret)

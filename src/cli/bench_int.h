@@ -8,6 +8,7 @@
  *   bench_proof.c  did the bytes really take the path: the library's counters against the payload
  *   bench_out.c    medians, speed-ups, JSON and the table
  *   bench_ulc.c    the raw network against ucx_perftest
+ *   bench_vm*.c    the module machine against native code
  *
  * Single-threaded. Functions return 0 or a negative errno; the reason, one line for the user, is
  * then in bench->error and is printed once, by tt_cmd_bench.
@@ -218,5 +219,8 @@ void tt_bench_format(char *ret_text, size_t size_bytes, double value, enum tt_be
 
 /* bench_ulc.c */
 int tt_bench_ulc(struct tt_bench *b);
+
+/* bench_vm.c */
+int tt_bench_vm(struct tt_bench *b);
 
 #endif

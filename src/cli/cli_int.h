@@ -16,6 +16,8 @@ int tt_cmd_status(int argc, char **argv);
 int tt_cmd_ss(int argc, char **argv);
 int tt_cmd_top(int argc, char **argv);
 int tt_cmd_doctor(int argc, char **argv);
+int tt_cmd_module(int argc, char **argv);
+int tt_cmd_vm(int argc, char **argv);
 /* `tuttid`: what `up` starts. */
 int tt_cmd_daemon(int argc, char **argv);
 

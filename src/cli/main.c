@@ -26,8 +26,8 @@ static const struct command {
 	{"lan", NULL, NULL},
 	{"nic", NULL, NULL},
 	{"switch", NULL, NULL},
-	{"module", NULL, NULL},
-	{"vm", NULL, NULL},
+	{"module", tt_cmd_module, "look at and verify modules: BPF objects of a compiler"},
+	{"vm", tt_cmd_vm, "run programs of the module machine, and its conformance cases"},
 	{"capture", NULL, NULL},
 	{"coll", NULL, NULL},
 };

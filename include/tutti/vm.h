@@ -115,9 +115,13 @@ struct tutti_vm_result {
 	uint64_t budget_left; /* after the run */
 };
 
-/* "write of 8 bytes at 0x50000100, outside every window" ; a static name for each kind. */
+/* A word for the kind, such as "write"; static. */
 const char *tutti_vm_fault_name(enum tutti_vm_fault_kind kind);
-/* The whole, with the source line when the program has it. Returns its length, as snprintf. */
+/*
+ * The whole, such as "filter.c:7: instruction 12: write of 8 bytes at 0x50000100,
+ * ...": with the source line when the program has it. Returns its length, as
+ * snprintf.
+ */
 struct tutti_vm_program;
 int tutti_vm_fault_text(const struct tutti_vm_program *program,
 			const struct tutti_vm_result *result, char *ret_text, size_t bytes);

@@ -57,7 +57,7 @@ int tt_shm_map(int fd, size_t min_bytes, void **ret_base, size_t *ret_bytes)
 	struct stat st;
 	int seals = tt_sys.fcntl(fd, F_GET_SEALS);
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0)
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || tt_sys.fstat(fd, &st) < 0)
 		return -EPROTO;
 	if (st.st_size <= 0 || (uint64_t)st.st_size < min_bytes)
 		return -EPROTO;

@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -47,6 +48,7 @@
 	X(int, dup2, (int, int))                                                                   \
 	X(int, dup3, (int, int, int))                                                              \
 	X(int, fcntl, (int, int, ...))                                                             \
+	X(int, fstat, (int, struct stat *))                                                        \
 	X(int, ioctl, (int, unsigned long, ...))                                                   \
 	X(int, getsockopt, (int, int, int, void *, socklen_t *))                                   \
 	X(int, setsockopt, (int, int, int, const void *, socklen_t))                               \

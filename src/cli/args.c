@@ -30,7 +30,7 @@ int tt_cli_misuse(const char *command, const char *why, const char *word)
 int tt_cli_bad_value(const char *command, const char *option, const char *value,
 		     const char *allowed)
 {
-	fprintf(stderr, "tutti: %s: --%s cannot be '%s': it takes %s (see: tutti help %s)\n",
+	fprintf(stderr, "tutti: %s: --%s cannot be '%s': it takes %s (see: tutti %s --help)\n",
 		command, option, value, allowed, command);
 	return TT_EXIT_MISUSE;
 }

@@ -83,7 +83,7 @@ int tt_module_open(const char *path, struct tutti_vm_object **ret_object)
 	int err = tt_vm_read_file(path, &elf, &bytes);
 
 	if (err) {
-		tt_cli_fail(path, strerror(-err), "is the name right?");
+		tt_cli_fail(path, strerror(-err), tt_vm_read_hint(err));
 		return err;
 	}
 	err = tutti_vm_object_open(elf, bytes, ret_object, &error);

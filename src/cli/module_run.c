@@ -371,7 +371,7 @@ static int open_and_replay(struct replay *r)
 	int err = tt_vm_read_file(r->trace_path, &text, &bytes), status;
 
 	if (err)
-		return tt_cli_fail(r->trace_path, strerror(-err), "is the name right?");
+		return tt_cli_fail(r->trace_path, strerror(-err), tt_vm_read_hint(err));
 	if (tt_module_open(r->path, &r->object)) {
 		free(text);
 		return TT_EXIT_FAILED;

@@ -89,7 +89,12 @@ static int run(const char *path, const struct options *options)
 	int err = tt_vm_read_file(path, &text, &bytes), status = TT_EXIT_OK;
 
 	if (err)
-		return tt_cli_fail(path, strerror(-err), "is the name right?");
+		return tt_cli_fail(path, strerror(-err), tt_vm_read_hint(err));
+	if (bytes >= 4 && memcmp(text, "\177ELF", 4) == 0) {
+		free(text);
+		return tt_cli_fail(path, "an ELF object, not a text for the assembler",
+				   "tutti module verify, tutti module disasm");
+	}
 	err = tt_vm_data_parse(text, bytes, &data, &outcome.error);
 	free(text);
 	if (!err && options->mem)

@@ -30,6 +30,16 @@ struct parts {
 	uint32_t line[SECTIONS]; /* where it begins; 0: it is not there */
 };
 
+const char *tt_vm_read_hint(int err)
+{
+	switch (err) {
+	case -EFBIG: return "at most 64 MiB are read";
+	case -EISDIR: return "name the file in it";
+	case -EACCES: return "may you read it?";
+	default: return "is the name right?";
+	}
+}
+
 int tt_vm_read_file(const char *path, char **ret_text, size_t *ret_bytes)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;

@@ -28,6 +28,8 @@ struct tt_vm_data {
  * it has more than 64 MiB.
  */
 int tt_vm_read_file(const char *path, char **ret_text, size_t *ret_bytes);
+/* What would mend its error. */
+const char *tt_vm_read_hint(int err);
 /* -EINVAL: ret_error names the line; -ENOMEM. Lines before the first section are assembler text. */
 int tt_vm_data_parse(const char *text, size_t bytes, struct tt_vm_data *ret_data,
 		     struct tutti_vm_error *ret_error);

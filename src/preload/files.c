@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls that make, copy, close and describe descriptors. */
+#include "base/shm.h"
 #include "preload/preload_int.h"
 
 #include <fcntl.h>
@@ -43,7 +44,9 @@ EXPORT int connect(int fd, const struct sockaddr *sa, socklen_t len)
 	enter();
 	int r = tt_sys.connect(fd, sa, len);
 
-	if (r == 0)
+	if (r == 0 && sa->sa_family == AF_UNSPEC)
+		tt_sock_disconnected(fd);
+	else if (r == 0)
 		tt_sock_connected(fd);
 	return r;
 }
@@ -98,9 +101,45 @@ EXPORT void closefrom(int first)
 	close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0);
 }
 
+/* The library's own: to the program there is no such descriptor. */
+static bool hidden(int fd)
+{
+	if (!tt_sock_active() || !tt_fd_is_internal(fd))
+		return false;
+	errno = EBADF;
+	return true;
+}
+
+/* By these two calls and fcntl(), programs look which descriptors they have. */
+EXPORT int fstat(int fd, struct stat *st)
+{
+	enter();
+	return hidden(fd) ? -1 : tt_sys.fstat(fd, st);
+}
+
+_Static_assert(sizeof(struct stat64) == sizeof(struct stat), "the same on 64-bit machines");
+
+EXPORT int fstat64(int fd, struct stat64 *st)
+{
+	return fstat(fd, (struct stat *)(void *)st);
+}
+
+/* Of programs that were linked to glibc before 2.33. */
+EXPORT int __fxstat(int version, int fd, struct stat *st)
+{
+	return fstat(fd, st);
+}
+
+EXPORT int __fxstat64(int version, int fd, struct stat64 *st)
+{
+	return fstat64(fd, st);
+}
+
 EXPORT int dup(int fd)
 {
 	enter();
+	if (hidden(fd))
+		return -1;
 	int r = tt_sys.dup(fd);
 
 	if (r >= 0)
@@ -123,6 +162,8 @@ EXPORT int dup3(int fd, int onto, int flags)
 static int fcntl_any(int fd, int cmd, void *arg)
 {
 	enter();
+	if (hidden(fd))
+		return -1;
 	int r = tt_sys.fcntl(fd, cmd, arg);
 
 	if (r < 0)

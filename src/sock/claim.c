@@ -88,7 +88,7 @@ static uint64_t inode_of(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 ? st.st_ino : 0;
+	return tt_sys.fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
 static int entry_of(struct tt_conn *c, int fd)

@@ -256,8 +256,16 @@ void tt_conn_cork_shadow(struct tt_conn *c, int fd, bool on);
 void tt_conn_take_buffer_sizes(struct tt_conn *c, int fd);
 /* Whether a sender may expect progress by the ring. tx_lock held. */
 bool tt_conn_writable(struct tt_conn *c);
-/* What a kernel would report of e->reset: ECONNRESET, or EPIPE after the peer's shutdown. */
-int tt_conn_reset_error(const struct tt_conn *c);
+/*
+ * What a kernel would report of e->reset, once: ECONNRESET, or EPIPE after the
+ * peer's shutdown. 0: it was reported, or there was no reset.
+ */
+int tt_conn_take_reset(struct tt_conn *c);
+/*
+ * A kick that the peer had not read when it closed makes its kernel send a
+ * reset. If the peer left none of our bytes unread, it was an orderly end.
+ */
+bool tt_conn_reset_by_kick(struct tt_conn *c);
 /* The peer broke the protocol: end the connection as a reset would. */
 void tt_conn_break(struct tt_conn *c, int fd);
 /* Sends a kick byte: the doorbell of last resort. tx_lock held. */

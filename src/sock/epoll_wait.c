@@ -113,14 +113,20 @@ static int collect_more(struct tt_eset *s, struct epoll_event *evs, int n, int m
 void tt_eset_take_shadows(struct tt_eset *s)
 {
 	struct epoll_event evs[SHADOWS_AT_ONCE];
-	int n = tt_sys.epoll_wait(s->inner, evs, SHADOWS_AT_ONCE, 0);
+	uint32_t taken = 0;
+	int n;
 
-	for (int k = 0; k < n; k++) {
-		struct tt_interest *i = evs[k].data.ptr;
+	/* All that there is, but each shadow once: new news may come all the time. */
+	do {
+		n = tt_sys.epoll_wait(s->inner, evs, SHADOWS_AT_ONCE, 0);
+		for (int k = 0; k < n; k++) {
+			struct tt_interest *i = evs[k].data.ptr;
 
-		tt_conn_check_shadow(i->conn, i->fd);
-		tt_eset_queue(i);
-	}
+			tt_conn_check_shadow(i->conn, i->fd);
+			tt_eset_queue(i);
+		}
+		taken += n > 0 ? (uint32_t)n : 0;
+	} while (n == SHADOWS_AT_ONCE && taken < tt_load_relaxed(&s->rings));
 }
 
 /*

@@ -78,6 +78,25 @@ static void drop_kicks(struct tt_conn *c, int fd)
 }
 
 /*
+ * A kernel resets when it closes what has unread bytes. The peer derives that
+ * from our end and the ring; but after a shutdown our end is no news to it, so
+ * the shadow has to tell. Who shares the socket goes on with it.
+ */
+static void reset_if_unread(struct tt_conn *c, int fd)
+{
+	static const struct linger reset = {1, 0};
+	uint64_t unread = 0;
+
+	if (c->mode != TT_CONN_ATTACHED || tt_load_relaxed(&c->e->shared) ||
+	    !(tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_FIN) || tt_conn_lock_rx(c) < 0)
+		return;
+	if (c->e->rx_route == TT_ROUTE_RING && tt_stream_pending(&c->st, &c->e->rx, &unread) == 0 &&
+	    unread)
+		tt_sys.setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	tt_conn_unlock_rx(c);
+}
+
+/*
  * A claim carries a copy of the descriptor to the daemon. While it is under way
  * our close is not the kernel's last, and the peer would not hear of it. So the
  * daemon is given a moment; after that we do by hand what the last close does:
@@ -224,6 +243,7 @@ static void before_close(struct gone g, int fd)
 	if (!g.conn || !g.last || g.kept)
 		return;
 	drop_kicks(g.conn, fd);
+	reset_if_unread(g.conn, fd);
 	await_claim(g.conn, fd);
 }
 
@@ -361,6 +381,7 @@ int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3)
 
 	if (g.conn && g.last && !g.kept) {
 		drop_kicks(g.conn, onto);
+		reset_if_unread(g.conn, onto);
 		close_unclaimed(g.conn, onto);
 	}
 	ret = dup3 ? tt_sys.dup3(fd, onto, flags) : tt_sys.dup2(fd, onto);
@@ -385,6 +406,29 @@ void tt_sock_connected(int fd)
 	c->connected = 1;
 	if (tt_proc.eager)
 		tt_conn_progress(c, fd, 0);
+}
+
+void tt_sock_disconnected(int fd)
+{
+	struct tt_conn *c = tt_fd_conn(fd);
+
+	if (!c || c->mode != TT_CONN_ATTACHED || tt_conn_lock_tx(c) < 0)
+		return;
+	struct tt_entry *e = c->e;
+
+	tt_store_release(&e->tx_route, TT_ROUTE_BACK);
+	tt_store_release(&e->wr_shut, 0u);
+	tt_conn_unlock_tx(c);
+	if (tt_conn_lock_rx(c) < 0)
+		return;
+	/* What was unread is gone, and the next connection has not ended. */
+	tt_store_release(&e->rx_route, TT_ROUTE_BACK);
+	tt_store_release(&e->rd_shut, 0u);
+	tt_fetch_and(&c->st.rx->flags, ~(uint32_t)(TT_STREAM_ENDED | TT_STREAM_LEAVE));
+	tt_store_release(&e->shadow, 0u);
+	tt_store_release(&e->reset_errno, 0u);
+	tt_store_release(&e->reset, TT_RESET_NONE);
+	tt_conn_unlock_rx(c);
 }
 
 void tt_sock_set_async(int fd, bool on)
@@ -490,6 +534,7 @@ static void end_conn(int fd, void *obj)
 	if (!c->used)
 		return;
 	drop_kicks(c, fd);
+	reset_if_unread(c, fd);
 	tt_conn_hint(c);
 }
 

@@ -57,7 +57,7 @@ static bool gains_privilege(int fd)
 	struct stat st;
 	char caps[64];
 
-	if (fstat(fd, &st) < 0)
+	if (tt_sys.fstat(fd, &st) < 0)
 		return false;
 	return ((st.st_mode & S_ISUID) && st.st_uid != geteuid()) ||
 	       ((st.st_mode & S_ISGID) && st.st_gid != getegid()) ||

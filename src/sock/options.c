@@ -106,17 +106,18 @@ int tt_sock_setsockopt(int fd, int level, int name, const void *val, socklen_t l
 int tt_sock_getsockopt(int fd, int level, int name, void *val, socklen_t *len)
 {
 	struct tt_conn *c = tt_fd_conn(fd);
-	uint32_t pending = TT_RESET_PENDING;
 
 	/* The kernel is asked of what it will refuse. */
 	if (c && !tt_user_writable(len, sizeof(*len)))
 		c = NULL;
 	if (c && c->mode == TT_CONN_ATTACHED && level == SOL_SOCKET && name == SO_ERROR &&
-	    *len >= sizeof(int) && tt_user_writable(val, sizeof(int)) &&
-	    tt_cas(&c->e->reset, &pending, TT_RESET_TOLD)) {
-		*(int *)val = tt_conn_reset_error(c);
-		*len = sizeof(int);
-		return 0;
+	    *len >= sizeof(int) && tt_user_writable(val, sizeof(int))) {
+		tt_conn_check_shadow(c, fd);
+		if (tt_load_acquire(&c->e->reset)) {
+			*(int *)val = tt_conn_take_reset(c);
+			*len = sizeof(int);
+			return 0;
+		}
 	}
 	socklen_t room = name == TCP_INFO && c ? *len : 0;
 	int ret = tt_sys.getsockopt(fd, level, name, val, len) < 0 ? -errno : 0;

@@ -175,14 +175,15 @@ static ssize_t recv_before_ring(struct tt_conn *c, int fd, const struct iovec *i
 }
 
 /*
- * A kick that the peer had not read when it closed makes its kernel send a
- * reset. If the peer left none of our bytes unread, it was an orderly end.
+ * What a call that would receive says of a connection that was reset, when all
+ * is read. After the peer's end nothing was lost: the sender hears of it.
  */
-static bool reset_by_kick(struct tt_conn *c)
+static ssize_t after_reset(struct tt_conn *c)
 {
-	uint64_t head = tt_load_acquire(&c->st.rx->head);
-
-	return tt_load_relaxed(&c->e->kicks_sent) && head == tt_load_relaxed(&c->e->tx.tail);
+	if ((tt_load_acquire(&c->st.rx->flags) & TT_STREAM_ENDED) ||
+	    tt_load_relaxed(&c->e->reset_errno) == EPIPE)
+		return 0;
+	return -tt_conn_take_reset(c);
 }
 
 /* rx_lock held, the ring is empty: is there anything to follow? */
@@ -199,14 +200,8 @@ static ssize_t ring_ended(struct tt_conn *c, int fd, const struct iovec *iov, in
 		return -EPROTO;
 	if (pending)
 		return -EINPROGRESS;
-	if (tt_load_acquire(&e->reset)) {
-		uint32_t was = TT_RESET_PENDING;
-
-		/* After the peer's end there is nothing to be lost: the sender hears of it. */
-		if (fl & TT_STREAM_ENDED)
-			return 0;
-		return tt_cas(&e->reset, &was, TT_RESET_TOLD) ? -ECONNRESET : 0;
-	}
+	if (tt_load_acquire(&e->reset))
+		return after_reset(c);
 	if (fl & TT_STREAM_DOWN) {
 		tt_conn_drop_kicks(c, fd);
 		if (e->kicks_dropped == tt_load_relaxed(&c->st.rx->kicks) ||
@@ -214,15 +209,15 @@ static ssize_t ring_ended(struct tt_conn *c, int fd, const struct iovec *iov, in
 			tt_store_release(&e->rx_route, TT_ROUTE_BACK);
 		return kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
 	}
-	if ((fl & TT_STREAM_ENDED) || e->rd_shut)
+	if (fl & TT_STREAM_ENDED)
 		return 0;
 	if (shadow & (TT_SHADOW_FIN | TT_SHADOW_HUP | TT_SHADOW_ERR)) {
 		tt_conn_drop_kicks(c, fd);
 		ssize_t n = kernel_recv(c, fd, iov, iovcnt, skip, SSIZE_MAX, flags | MSG_DONTWAIT);
 
-		return n == -ECONNRESET && reset_by_kick(c) ? 0 : n;
+		return n == -ECONNRESET && tt_conn_reset_by_kick(c) ? 0 : n;
 	}
-	return -EAGAIN;
+	return e->rd_shut ? 0 : -EAGAIN;
 }
 
 /* rx_lock held, route RING. */
@@ -292,6 +287,9 @@ static bool goes_on(struct tt_conn *c, int fd)
 		return false;
 	if (tt_stream_peek(&c->st, e->rx.head))
 		return true;
+	/* A reset is an error to be reported. */
+	if (tt_load_acquire(&e->reset))
+		return false;
 	return (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_DOWN) && tt_sys.poll(&p, 1, 0) > 0 &&
 	       (p.revents & POLLIN) && !(p.revents & (POLLERR | POLLPRI)); /* not past the mark */
 }
@@ -302,8 +300,12 @@ static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 	struct tt_entry *e = c->e;
 	ssize_t n;
 
-	if (tt_conn_ready(c, fd))
+	if (tt_conn_ready(c, fd)) {
 		tt_conn_serve_leave(c, fd);
+		/* Shut down by ourselves, it never waits; a reset comes before that end. */
+		if (tt_load_relaxed(&e->rd_shut) && tt_load_relaxed(&e->rx_route) == TT_ROUTE_RING)
+			tt_conn_check_shadow(c, fd);
+	}
 	if (tt_conn_lock_rx(c) < 0)
 		return -EAGAIN;
 	fd = tt_conn_fd(c, fd);
@@ -318,6 +320,10 @@ static ssize_t recv_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 
 		n += more > 0 ? more : 0;
 	}
+	/* Its end on TCP may be but what is left of a reset. */
+	if ((n == 0 || n == -ECONNRESET) && c->mode == TT_CONN_ATTACHED &&
+	    e->rx_route != TT_ROUTE_RING && tt_load_acquire(&e->reset))
+		n = after_reset(c);
 	if (n == -EAGAIN && c->mode == TT_CONN_ATTACHED && e->rx.store)
 		tt_stream_idle(&c->st, &e->rx);
 	tt_conn_unlock_rx(c);

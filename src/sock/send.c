@@ -74,6 +74,14 @@ static ssize_t broken_pipe(int flags)
 	return -EPIPE;
 }
 
+/* What a call that would send says of a connection that was reset. */
+static ssize_t after_reset(struct tt_conn *c, int flags)
+{
+	int err = tt_conn_take_reset(c);
+
+	return err && err != EPIPE ? -err : broken_pipe(flags);
+}
+
 /* ---- going over ---- */
 
 /* linux/tcp.h has the counters, netinet/tcp.h the states; both cannot be had. */
@@ -383,17 +391,14 @@ static ssize_t send_once(struct tt_conn *c, int fd, const struct iovec *iov, int
 
 	if (attached)
 		tt_conn_serve_leave(c, fd);
-	if (attached && tt_load_relaxed(&e->tx_route) == TT_ROUTE_RING && tt_want_check(c))
+	if (attached && tt_want_check(c) &&
+	    (tt_load_relaxed(&e->tx_route) == TT_ROUTE_RING ||
+	     (tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_HALF)))
 		tt_conn_check_shadow(c, fd);
 	if (begun && (tt_load_acquire(&e->reset) || kernel_error(fd, e)))
 		return -EPIPE;
-	if (tt_load_acquire(&e->reset)) {
-		int err = tt_exchange(&e->reset, TT_RESET_TOLD) == TT_RESET_PENDING
-				  ? tt_conn_reset_error(c)
-				  : EPIPE;
-
-		return err == EPIPE ? broken_pipe(flags) : -err;
-	}
+	if (tt_load_acquire(&e->reset))
+		return after_reset(c, flags);
 	if (tt_conn_lock_tx(c) < 0)
 		return defer(c, fd, iov, iovcnt, skip);
 	fd = tt_conn_fd(c, fd);
@@ -570,6 +575,8 @@ static ssize_t send_long(struct tt_conn *c, int fd, const struct iovec *iov, int
 	if (total == 0) {
 		struct msghdr mh = {0};
 
+		if (tt_load_acquire(&c->e->reset))
+			return after_reset(c, flags);
 		return tt_sys.sendmsg(fd, &mh, flags) < 0 ? -errno : 0;
 	}
 	for (;;) {

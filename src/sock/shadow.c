@@ -45,9 +45,61 @@ void tt_conn_drop_kicks(struct tt_conn *c, int fd)
 	}
 }
 
-int tt_conn_reset_error(const struct tt_conn *c)
+int tt_conn_take_reset(struct tt_conn *c)
 {
-	return tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_ENDED ? EPIPE : ECONNRESET;
+	uint32_t was = TT_RESET_PENDING;
+
+	if (!tt_cas(&c->e->reset, &was, TT_RESET_TOLD))
+		return 0;
+	if (c->mode == TT_CONN_ATTACHED && (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_ENDED))
+		return EPIPE;
+	uint32_t err = tt_load_relaxed(&c->e->reset_errno);
+
+	return err ? (int)err : ECONNRESET;
+}
+
+/*
+ * The connection is reset; but one whose two directions had ended is none any
+ * more, and nobody hears of it.
+ */
+static void note_reset(struct tt_conn *c)
+{
+	bool over = tt_load_relaxed(&c->e->wr_shut) &&
+		    (tt_load_acquire(&c->st.rx->flags) & TT_STREAM_ENDED);
+	uint32_t none = TT_RESET_NONE;
+
+	tt_cas(&c->e->reset, &none, over ? TT_RESET_TOLD : TT_RESET_PENDING);
+}
+
+bool tt_conn_reset_by_kick(struct tt_conn *c)
+{
+	uint64_t head = tt_load_acquire(&c->st.rx->head);
+
+	return tt_load_relaxed(&c->e->kicks_sent) && head == tt_load_relaxed(&c->e->tx.tail);
+}
+
+/*
+ * The shadow was reset. It does not know all that decides what is reported: an
+ * end that only the ring told of, bytes that were left unread there. So its
+ * error is taken from it. Where it knows all, it is the one to answer.
+ */
+static void take_shadow_error(struct tt_conn *c, int fd)
+{
+	struct tt_entry *e = c->e;
+	bool withheld = (tt_load_relaxed(&c->st.rx->flags) & TT_STREAM_HALF) ||
+			(tt_load_relaxed(&e->wr_shut) &&
+			 (tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_HALF));
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	if (tt_load_relaxed(&e->rx_route) != TT_ROUTE_RING && !withheld &&
+	    !tt_load_acquire(&e->reset))
+		return;
+	/* Noted before it is taken: another thread must not find neither, which were an end. */
+	if (!tt_conn_reset_by_kick(c))
+		note_reset(c);
+	if (tt_sys.getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err)
+		tt_store_relaxed(&e->reset_errno, (uint32_t)err);
 }
 
 int tt_conn_tcp_state(int fd)
@@ -129,7 +181,7 @@ static void peer_ended(struct tt_conn *c, int fd)
 		if (!shut) {
 			tt_fetch_or(&e->shadow, TT_SHADOW_GONE);
 			if (unread)
-				tt_store_release(&e->reset, TT_RESET_PENDING);
+				note_reset(c);
 		}
 		if (e->tx_route == TT_ROUTE_RING)
 			tt_conn_go_back(c, TT_REASON_HALF_CLOSED);
@@ -177,6 +229,8 @@ void tt_conn_check_shadow(struct tt_conn *c, int fd)
 	}
 	if (p.revents & POLLHUP)
 		tt_fetch_or(&e->shadow, TT_SHADOW_HUP);
+	if ((p.revents & POLLERR) && (p.revents & POLLHUP) && tt_conn_tcp_state(fd) == TCP_CLOSE)
+		take_shadow_error(c, fd);
 out:
 	errno = err;
 }
@@ -275,13 +329,17 @@ int tt_sock_shutdown(int fd, int how)
 	bool ring = valid && c && c->e && tt_load_acquire(&c->e->grant) && tt_conn_ready(c, fd);
 	int ret = 0;
 
-	if (ring && (tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_HALF)) {
+	if (ring) {
 		tt_conn_check_shadow(c, fd);
-		/* Both ways have ended: the connection is none any more. */
-		if (tt_conn_rx_ended(c, fd)) {
+		/* Reset, or both ways have ended: the connection is none any more. */
+		if (tt_load_acquire(&c->e->reset))
+			return -ENOTCONN;
+		if ((tt_load_relaxed(&c->st.tx->flags) & TT_STREAM_ENDED) &&
+		    tt_conn_rx_ended(c, fd)) {
 			tt_conn_shut_shadow(c, fd);
 			return -ENOTCONN;
 		}
+		ring = tt_conn_tcp_state(fd) != TCP_CLOSE;
 	}
 	if (ring && (how == SHUT_RD || how == SHUT_RDWR))
 		tt_store_release(&c->e->rd_shut, 1u);
@@ -295,8 +353,11 @@ int tt_sock_shutdown(int fd, int how)
 	if (!ring || how != SHUT_WR || !half_close(c, fd))
 		ret = tt_sys.shutdown(fd, how) < 0 ? -errno : 0;
 	/* A FIN wakes who sleeps on the shadow, but not our own who wait for room. */
-	if (ring)
+	if (ring) {
 		tt_conn_wake_own(c);
+		/* What the peer sends now is TCP's to refuse. */
+		tt_conn_hint(c);
+	}
 	if (c)
 		tt_eset_conn_changed(c);
 	return ret;

@@ -81,7 +81,10 @@ enum {
 	TT_SHADOW_GONE = 8, /* FIN without a shutdown: the peer has closed or died */
 };
 
-/* entry.reset: what a kernel would know that our shadow does not. */
+/*
+ * entry.reset: the connection was reset, and whether a call has reported it: once, as
+ * the kernel does. The shadow's own error, if it had one, was taken from it then.
+ */
 enum { TT_RESET_NONE, TT_RESET_PENDING, TT_RESET_TOLD };
 
 struct tt_entry {
@@ -132,6 +135,7 @@ struct tt_entry {
 
 	_Alignas(TT_CACHE_LINE) uint32_t shadow; /* TT_SHADOW_*; atomic OR */
 	uint32_t reset;				 /* TT_RESET_* */
+	uint32_t reset_errno;			 /* what the shadow reported; 0: nothing */
 	uint32_t rd_shut, wr_shut;		 /* our own shutdown() */
 	uint32_t wakes, kicks;
 	uint32_t attached;

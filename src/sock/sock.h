@@ -59,6 +59,8 @@ int tt_sock_close_range(unsigned first, unsigned last, int flags);
 void tt_sock_duped(int fd, int ret);
 int tt_sock_dup_onto(int fd, int onto, int flags, bool dup3);
 void tt_sock_connected(int fd);
+/* By connect to AF_UNSPEC: what becomes of the socket is the kernel's. */
+void tt_sock_disconnected(int fd);
 void tt_sock_epoll_created(int epfd);
 int tt_sock_shutdown(int fd, int how);
 void tt_sock_set_nonblock(int fd, bool on);

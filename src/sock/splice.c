@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Not on the stack, which may be small; not kept, for a signal handler may splice too. */
@@ -57,6 +58,68 @@ static ssize_t send_by_buffer(struct tt_conn *c, int out, int in, off_t at, size
 	return n;
 }
 
+/* The kernel splices to nothing that appends, be it a socket. */
+static bool appends(int out)
+{
+	return tt_sys.fcntl(out, F_GETFL) & O_APPEND;
+}
+
+/*
+ * Not all files can be sent from: some in /proc cannot be, no pipe, no
+ * directory; and not all that can be have places that move. The kernel knows,
+ * so it sends to a file of ours, and that is sent on.
+ */
+static ssize_t send_odd_file(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
+{
+	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	int scratch = memfd_create("tutti-sendfile", MFD_CLOEXEC);
+	size_t done = 0;
+	ssize_t n;
+
+	if (scratch < 0)
+		return -errno;
+	do {
+		off_t from = 0, before = at;
+		size_t want = count - done;
+
+		if (want <= SSIZE_MAX && want > TT_BOUNCE)
+			want = TT_BOUNCE;
+		lseek(scratch, 0, SEEK_SET);
+		ssize_t got = tt_sys.sendfile(scratch, in, offset ? &at : NULL, want);
+
+		n = got < 0 ? -errno : appends(out) ? -EINVAL : got;
+		if (!offset)
+			at = lseek(in, 0, SEEK_CUR);
+		if (n <= 0) {
+			if (got > 0 && !offset)
+				lseek(in, before, SEEK_SET);
+			break;
+		}
+		n = tt_sock_sendfile(c, out, scratch, &from, (size_t)got);
+		if (n < got && at != before) {
+			at = before + from;
+			if (!offset)
+				lseek(in, at, SEEK_SET);
+		}
+		done += n > 0 ? (size_t)n : 0;
+		if (n < got)
+			break;
+	} while (done < count);
+	tt_sys.close(scratch);
+	if (done && offset)
+		*offset = at;
+	return done ? (ssize_t)done : n;
+}
+
+/* Whether in is a plain file with something at the place; else the kernel knows. */
+static bool plain_file(int in, off_t at, size_t count)
+{
+	struct stat st;
+
+	return count && count <= SSIZE_MAX && at >= 0 && tt_sys.fstat(in, &st) == 0 &&
+	       S_ISREG(st.st_mode) && at < st.st_size;
+}
+
 ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size_t count)
 {
 	if (offset && !tt_user_writable(offset, sizeof(*offset)))
@@ -65,8 +128,10 @@ ssize_t tt_sock_sendfile(struct tt_conn *c, int out, int in, off_t *offset, size
 	size_t done = 0;
 	bool stop = false;
 
-	if (at < 0)
-		return offset || errno == ESPIPE ? -EINVAL : -errno;
+	if (!plain_file(in, at, count))
+		return send_odd_file(c, out, in, offset, count);
+	if (appends(out))
+		return -EINVAL;
 	if (!tt_conn_pin(c, out))
 		return -EBADF;
 	ssize_t n = tt_conn_send_file_by_tcp(c, out, in, &at, count);
@@ -161,6 +226,29 @@ ssize_t tt_sock_splice_out(struct tt_conn *c, int fd, int pipe, size_t len, unsi
 	return n;
 }
 
+/* On the ring or not: one that was claimed goes by TCP until then. */
+static bool has_room(struct tt_conn *c, int fd)
+{
+	struct pollfd p = {fd, POLLOUT, 0};
+
+	if (tt_conn_ready(c, fd))
+		return tt_conn_poll(c, fd, POLLOUT) & POLLOUT;
+	return tt_sys.poll(&p, 1, 0) > 0;
+}
+
+/* Who sends within a time waits for room before bytes are taken from the pipe. */
+static int await_room(struct tt_conn *c, int fd)
+{
+	const int64_t deadline = tt_deadline(c->e->sndtimeo_ns);
+	struct tt_signal_mark mark = tt_signal_mark();
+	int err = 0;
+
+	while (err == 0 && !has_room(c, fd))
+		err = tt_wait_tx(c, fd, deadline, &mark);
+	return err;
+}
+
+/* One piece. */
 static ssize_t splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsigned flags, char *buf)
 {
 	bool wait = !(flags & SPLICE_F_NONBLOCK);
@@ -175,8 +263,16 @@ static ssize_t splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsign
 
 		return tt_sock_send(c, fd, &one, 1, 0); /* EPIPE, SIGPIPE */
 	}
-	if (!wait || c->e->nonblock) {
-		if (!(tt_conn_poll(c, fd, POLLOUT) & POLLOUT))
+	const bool timed = wait && !c->e->nonblock && c->e->sndtimeo_ns;
+
+	if (timed) {
+		int err = await_room(c, fd);
+
+		if (err < 0)
+			return err;
+	}
+	if (timed || !wait || c->e->nonblock) {
+		if (!has_room(c, fd))
 			return -EAGAIN;
 		if (len > 1024)
 			len = 1024;
@@ -208,8 +304,18 @@ ssize_t tt_sock_splice_in(struct tt_conn *c, int pipe, int fd, size_t len, unsig
 
 	if (!buf)
 		return -ENOMEM;
-	ssize_t n = splice_in(c, pipe, fd, len, flags, buf);
+	size_t done = 0;
+	ssize_t n;
 
+	int more;
+
+	/* Within a time it goes by small pieces, but is one call: as long as the pipe has some. */
+	do {
+		n = splice_in(c, pipe, fd, len - done, flags, buf);
+		done += n > 0 ? (size_t)n : 0;
+		more = 0;
+		tt_sys.ioctl(pipe, FIONREAD, &more);
+	} while (n > 0 && more > 0 && done < len && c->e->sndtimeo_ns);
 	put_buffer(buf);
-	return n;
+	return done ? (ssize_t)done : n;
 }

@@ -346,6 +346,8 @@ static int take_map(struct assembly *a, struct tt_asm_line *line)
 			return err;
 		*fields[i - 1] = (uint32_t)value;
 	}
+	if (object->n_maps == TT_MAX_MAPS)
+		return tt_asm_fail(line, "too many maps: at most %d", TT_MAX_MAPS);
 	for (uint32_t i = 0; i < object->n_maps; i++)
 		if (strcmp(object->maps[i].name, map.name) == 0)
 			return tt_asm_fail(line, "there is a map %s already: name it otherwise",

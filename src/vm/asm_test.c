@@ -406,6 +406,25 @@ static void too_long(void **state)
 	free(text);
 }
 
+/* As many maps as an object file may have: each is compared with all before. */
+static void too_many_maps(void **state)
+{
+	struct tutti_vm_object *object = NULL;
+	struct tutti_vm_error error;
+	char *text = malloc(257 * 32), *at = text;
+
+	for (int i = 0; i < 256; i++)
+		at += sprintf(at, ".map m%d, 1, 4, 4, 1\n", i);
+	strcpy(at, "exit\n");
+	assert_int_equal(assemble(text, &object, &error), 0);
+	assert_int_equal(object->n_maps, 256);
+	tutti_vm_object_destroy(object);
+	strcpy(at, ".map last, 1, 4, 4, 1\nexit\n");
+	assert_int_equal(assemble(text, &object, &error), -EINVAL);
+	assert_string_equal(error.text, "line 257: too many maps: at most 256");
+	free(text);
+}
+
 /* A long jump's label is as far as it likes; a short one's is not. */
 static void far_labels(void **state)
 {
@@ -592,6 +611,7 @@ int main(void)
 		cmocka_unit_test(short_buffer),
 		cmocka_unit_test(errors),
 		cmocka_unit_test(too_long),
+		cmocka_unit_test(too_many_maps),
 		cmocka_unit_test(far_labels),
 		cmocka_unit_test(exits),
 		cmocka_unit_test(functions),

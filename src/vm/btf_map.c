@@ -190,8 +190,8 @@ static int read_section(struct tt_elf *elf, const struct tt_btf_type *section, c
 {
 	uint32_t count = tt_btf_count(section);
 
-	if (count > TT_ELF_MAX_MAPS)
-		return tt_elf_fail(elf, -1, "%u maps, of at most %d", count, TT_ELF_MAX_MAPS);
+	if (count > TT_MAX_MAPS)
+		return tt_elf_fail(elf, -1, "%u maps, of at most %d", count, TT_MAX_MAPS);
 	elf->object->maps = calloc(count + 1, sizeof *elf->object->maps);
 	if (!elf->object->maps)
 		return tt_elf_no_memory(elf);

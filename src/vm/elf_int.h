@@ -24,7 +24,6 @@ enum {
 	TT_ELF_MAX_BYTES = 64 << 20,
 	TT_ELF_MAX_SECTIONS = 4096,
 	TT_ELF_MAX_SYMBOLS = 1 << 18,
-	TT_ELF_MAX_MAPS = 256,
 	TT_ELF_MAX_ALIGN = 4096,
 	TT_ELF_MAX_NAME = 255,
 };
@@ -69,7 +68,7 @@ struct tt_elf {
 	int32_t *extern_of;   /* n_symbols: index of the extern, or -1; made when needed */
 	uint64_t relocs_left; /* bytes: sections of relocations may overlap, but not for ever */
 	uint32_t maps_section;
-	uint64_t map_off[TT_ELF_MAX_MAPS]; /* of the object's maps, in their section */
+	uint64_t map_off[TT_MAX_MAPS]; /* of the object's maps, in their section */
 	struct tt_btf btf;
 	struct tutti_vm_object *object;
 	struct tutti_vm_error *error;

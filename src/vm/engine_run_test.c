@@ -5,6 +5,9 @@
  */
 #include "vm/engine_test.h"
 
+#include <limits.h>
+#include <stdio.h>
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -222,6 +225,25 @@ static void fault_texts(void **state)
 		assert_string_equal(text, texts[kind]);
 		assert_int_equal(length, strlen(text));
 		assert_string_not_equal(tutti_vm_fault_name(result.fault), "unknown");
+	}
+	/* No memory: a map that is not set, or a ctx that is another number. */
+	result.fault = TUTTI_VM_FAULT_ARGUMENT;
+	result.bytes = 0;
+	tutti_vm_fault_text(e->program, &result, text, sizeof text);
+	assert_string_equal(text, "a.c:7: instruction 1: a helper's argument 0x50000010 is a map "
+				  "that is not set (tutti_vm_set_map), or not the hook's first "
+				  "argument (pass it on unchanged)");
+	/* Whatever a helper returns has a text. */
+	result.fault = TUTTI_VM_FAULT_HELPER;
+	for (size_t i = 0; i < 4; i++) {
+		static const int errors[] = {5, -4000, INT_MIN, INT_MAX};
+		char expected[96];
+
+		result.helper_error = errors[i];
+		snprintf(expected, sizeof expected,
+			 "a.c:7: instruction 1: a helper ended the run: error %d", errors[i]);
+		tutti_vm_fault_text(e->program, &result, text, sizeof text);
+		assert_string_equal(text, expected);
 	}
 	result.fault = TUTTI_VM_FAULT_BUDGET;
 	result.pc = 0;

@@ -3,6 +3,7 @@
 #include "vm/vm_int.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,17 @@ static const struct tt_vm_line *line_of(const struct tutti_vm_program *program, 
 	return found;
 }
 
+/* Helpers are the caller's and may return anything: "Input/output error", "error 7". */
+static void put_helper_error(char *what, size_t bytes, int error)
+{
+	const char *name = error < 0 && error != INT_MIN ? strerrordesc_np(-error) : NULL;
+
+	if (name)
+		snprintf(what, bytes, "a helper ended the run: %s", name);
+	else
+		snprintf(what, bytes, "a helper ended the run: error %d", error);
+}
+
 int tutti_vm_fault_text(const struct tutti_vm_program *program,
 			const struct tutti_vm_result *result, char *ret_text, size_t bytes)
 {
@@ -43,6 +55,15 @@ int tutti_vm_fault_text(const struct tutti_vm_program *program,
 	case TUTTI_VM_FAULT_READ:
 	case TUTTI_VM_FAULT_WRITE:
 	case TUTTI_VM_FAULT_ARGUMENT:
+		/* Memory that a helper gets has bytes: no memory at all never faults. */
+		if (!result->bytes) {
+			snprintf(what, sizeof what,
+				 "a helper's argument 0x%" PRIx64
+				 " is a map that is not set (tutti_vm_set_map), or not the hook's "
+				 "first argument (pass it on unchanged)",
+				 result->address);
+			break;
+		}
 		snprintf(what, sizeof what,
 			 "%s of %" PRIu64 " bytes at 0x%" PRIx64
 			 ", which is not inside a window that allows it (compare with the "
@@ -63,8 +84,7 @@ int tutti_vm_fault_text(const struct tutti_vm_program *program,
 			 "the budget of instructions is used up (loop less, or run with more)");
 		break;
 	case TUTTI_VM_FAULT_HELPER:
-		snprintf(what, sizeof what, "a helper ended the run: %s",
-			 strerrordesc_np(-result->helper_error));
+		put_helper_error(what, sizeof what, result->helper_error);
 		break;
 	case TUTTI_VM_FAULT_DEPTH:
 		snprintf(what, sizeof what,

@@ -214,10 +214,45 @@ static void time_is_bounded(void **state)
 	engines_free(endless);
 }
 
+/* Accesses by two registers in turn, or far apart: none goes with those around it. */
+static void compiling_takes_no_square(void **state)
+{
+	static struct tutti_vm_insn insns[TUTTI_VM_MAX_INSNS];
+	static const struct tutti_vm_hook packet = {.args = 1, .arg = {{TUTTI_VM_PACKET, 0}}};
+	static const struct tutti_vm_env no_helpers = {.hooks = &packet, .n_hooks = 1};
+	const uint32_t n = TUTTI_VM_MAX_INSNS;
+
+	for (int far = 0; far < 2; far++) {
+		struct tutti_vm_object *object;
+		struct tutti_vm_program *program;
+		int64_t start_ns;
+
+		for (uint32_t i = 2; i < n - 1; i++)
+			insns[i] = (struct tutti_vm_insn){
+				.code = TT_LDX | TT_MEM | TT_B,
+				.regs = (uint8_t)((far ? 6 : 6 + i % 2) << 4),
+				.off = (int16_t)(i * (far ? 5000 : 200) % 30000)};
+		for (uint8_t i = 0; i < 2; i++)
+			insns[i] = (struct tutti_vm_insn){.code = TT_ALU64 | TT_MOV | TT_X,
+							  .regs = (uint8_t)((6 + i) | 1 << 4)};
+		insns[n - 1] = (struct tutti_vm_insn){.code = TT_JMP | TT_EXIT};
+		assert_int_equal(tutti_vm_object_from_insns(insns, n, &object), 0);
+		start_ns = tt_now_ns();
+		assert_int_equal(
+			tutti_vm_program_create(object, &no_helpers, TUTTI_VM_JIT, &program, NULL),
+			0);
+		/* A tenth of a second; sanitizers and a busy machine take ten times more. */
+		assert_true(tt_now_ns() - start_ns < 5000000000);
+		tutti_vm_program_destroy(program);
+		tutti_vm_object_destroy(object);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(beside_a_good_one),
+		cmocka_unit_test(compiling_takes_no_square),
 		cmocka_unit_test(time_is_bounded),
 	};
 

@@ -13,7 +13,15 @@
 
 #define BIT(REG) ((uint16_t)(1u << (REG)))
 
-enum { ARGUMENTS = 0x3e, ROUNDS = 16, ALL = 0x7ff };
+enum {
+	ARGUMENTS = 0x3e,
+	ROUNDS = 16,
+	/*
+	 * Ops that are looked at for one group. Without a limit, accesses that do
+	 * not group would each have all that follow looked at.
+	 */
+	GROUP_REACH = 128,
+};
 
 uint16_t tt_jit_reads(const struct tt_vm_op *op)
 {
@@ -158,7 +166,7 @@ struct tt_jit_group tt_jit_find_group(const struct tt_jit *jit, uint32_t pc)
 				     .low = first->off,
 				     .high = first->off};
 
-	for (uint32_t i = pc; i < jit->n_ops; i++) {
+	for (uint32_t i = pc; i < jit->n_ops && i < pc + GROUP_REACH; i++) {
 		const struct tt_vm_op *op = &jit->ops[i];
 
 		if (op->op == TT_NO_OP)

@@ -18,6 +18,9 @@
 
 #include <tutti/vm.h>
 
+/* Of an object; names are compared with all before. */
+enum { TT_MAX_MAPS = 256 };
+
 struct tt_vm_func {
 	char *name;
 	char *section;	/* "mdo/packet", ".text" */

@@ -6,10 +6,10 @@
 #include <sys/prctl.h>
 
 static const struct t_case *const groups[] = {
-	t_io_cases,	 t_close_cases,	     t_kill_cases,    t_poll_cases,
-	t_epoll_cases,	 t_epoll_more_cases, t_fork_cases,    t_exec_cases,
-	t_threads_cases, t_options_cases,    t_connect_cases, t_signal_cases,
-	t_files_cases,	 t_change_cases,     t_other_cases,   t_fortify_cases,
+	t_io_cases,	    t_close_cases,   t_kill_cases,   t_poll_cases,    t_epoll_cases,
+	t_epoll_more_cases, t_fork_cases,    t_exec_cases,   t_threads_cases, t_options_cases,
+	t_orders_cases,	    t_connect_cases, t_signal_cases, t_files_cases,   t_change_cases,
+	t_other_cases,	    t_fortify_cases, t_full_cases,
 };
 
 static const char *const topology_names[] = {"split", "fork", "thread", "one"};

@@ -116,6 +116,8 @@ int t_connect(struct t *t, int port);
 int t_port(int fd);
 /* Both roles call it: one more connection, warmed up when the case is. */
 int t_open(struct t *t);
+/* The same for so many at once; of some hundred the first is not much older than the last. */
+void t_open_many(struct t *t, int *ret_fds, int n);
 /* Both ends in one thread. */
 void t_open_pair(struct t *t, int *ret_a, int *ret_b);
 void t_warm(struct t *t, int fd);
@@ -160,6 +162,6 @@ void t_exec_continue(struct t *t);
 extern const struct t_case t_io_cases[], t_close_cases[], t_kill_cases[], t_poll_cases[],
 	t_epoll_cases[], t_epoll_more_cases[], t_fork_cases[], t_exec_cases[], t_threads_cases[],
 	t_options_cases[], t_connect_cases[], t_signal_cases[], t_files_cases[], t_change_cases[],
-	t_other_cases[], t_fortify_cases[];
+	t_orders_cases[], t_full_cases[], t_other_cases[], t_fortify_cases[];
 
 #endif

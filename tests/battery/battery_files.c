@@ -90,6 +90,104 @@ static void sendfile_full_b(struct t *t)
 	t_sync(t);
 }
 
+/* One line for each way to ask for the bytes of something that is no plain file. */
+static void send_odd(struct t *t, const char *what, int in)
+{
+	static const off_t offsets[] = {0, 3, -1, 1L << 40, INT64_MAX - 1, INT64_MAX};
+	static const size_t counts[] = {0, 1, 20, (size_t)1 << 63};
+	struct stat st;
+	long r;
+
+	for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+		r = sendfile(t->fd, in, NULL, counts[c]);
+		t_log(t, "%s, %zu -> %ld %s", what, counts[c], r, r < 0 ? t_errno(errno) : "");
+		if (!fstat(in, &st) && S_ISREG(st.st_mode))
+			t_log(t, "now at %ld", (long)lseek(in, 0, SEEK_CUR));
+		for (size_t o = 0; o < sizeof(offsets) / sizeof(*offsets); o++) {
+			off_t at = offsets[o];
+
+			r = sendfile(t->fd, in, &at, counts[c]);
+			t_log(t, "%s, %zu from %ld -> %ld %s, at %ld", what, counts[c],
+			      (long)offsets[o], r, r < 0 ? t_errno(errno) : "", (long)at);
+		}
+	}
+}
+
+static void sendfile_odd_a(struct t *t)
+{
+	static const char *const paths[] = {
+		"/",
+		"/proc/self",
+		"/proc/self/stat",
+		"/proc/self/maps",
+		"/proc/self/cmdline",
+		"/proc/self/mem",
+		"/proc/version",
+		"/proc/sys/kernel/ostype",
+		"/proc/sys/kernel/random/uuid",
+		"/sys/kernel/mm/transparent_hugepage/enabled",
+		"/dev/zero",
+		"/dev/null",
+		"/dev/full",
+		"/dev/urandom",
+	};
+	char name[32];
+	int p[2], s[2], file = make_file(t, 10), empty = make_file(t, 0), fd;
+
+	if (pipe(p) || socketpair(AF_UNIX, SOCK_STREAM, 0, s) || write(p[1], "pipe", 4) != 4)
+		return;
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+		fd = open(paths[i], O_RDONLY);
+		send_odd(t, paths[i], fd);
+		close(fd);
+	}
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", file);
+	fd = open(name, O_WRONLY);
+	send_odd(t, "write only", fd);
+	close(fd);
+	fd = open(name, O_PATH);
+	send_odd(t, "path only", fd);
+	close(fd);
+	send_odd(t, "file", file);
+	send_odd(t, "empty file", empty);
+	send_odd(t, "no file", -1);
+	send_odd(t, "pipe", p[0]);
+	send_odd(t, "pipe's other end", p[1]);
+	send_odd(t, "socket", s[0]);
+	send_odd(t, "itself", t->fd);
+	fd = eventfd(1, 0);
+	send_odd(t, "eventfd", fd);
+	close(fd);
+	fd = epoll_create1(0);
+	send_odd(t, "epoll", fd);
+	close(fd);
+	/* A socket may have that flag too, and the kernel splices to none that has. */
+	T(fcntl(t->fd, F_SETFL, fcntl(t->fd, F_GETFL) | O_APPEND));
+	lseek(file, 0, SEEK_SET);
+	send_odd(t, "file, appending", file);
+	T(write(t->fd, "x", 1));
+	T(shutdown(t->fd, SHUT_WR));
+	T(fcntl(t->fd, F_SETFL, fcntl(t->fd, F_GETFL) & ~O_APPEND));
+	lseek(file, 0, SEEK_SET);
+	send_odd(t, "file, shut down", file);
+	send_odd(t, "empty file, shut down", empty);
+	send_odd(t, "pipe, shut down", p[0]);
+	t_sigpipes(t);
+	t_sync(t);
+}
+
+static void sendfile_odd_b(struct t *t)
+{
+	char buf[1000];
+	size_t all = 0;
+	ssize_t n;
+
+	while ((n = read(t->fd, buf, sizeof(buf))) > 0)
+		all += (size_t)n;
+	t_log(t, "%zu bytes", all);
+	t_sync(t);
+}
+
 /* Pipe to socket, socket to pipe. */
 static void splice_a(struct t *t)
 {
@@ -299,8 +397,51 @@ static void v2_b(struct t *t)
 	TD(buf, read(t->fd, buf, 100));
 }
 
+/* --- which descriptors there are, by trying all ------------------------------------------------- */
+
+static void count_own(struct t *t)
+{
+	int by_fcntl = 0, by_fstat = 0, by_dup = 0, top = 0;
+	struct stat st;
+
+	for (int fd = 0; fd < 20000; fd++) {
+		int copy;
+
+		by_fcntl += fcntl(fd, F_GETFD) >= 0;
+		by_fstat += fstat(fd, &st) == 0;
+		if (fd >= 1000 && (copy = dup(fd)) >= 0) {
+			by_dup++;
+			close(copy);
+		}
+		if (fcntl(fd, F_GETFD) >= 0)
+			top = fd;
+	}
+	t_log(t, "%d by fcntl, %d by fstat, %d high ones by dup, highest below 1000: %d", by_fcntl,
+	      by_fstat, by_dup, top < 1000);
+}
+
+static void own_a(struct t *t)
+{
+	T(write(t->fd, "x", 1));
+	t_sync(t);
+	count_own(t);
+	t_sync(t);
+}
+
+static void own_b(struct t *t)
+{
+	char buf[4];
+
+	TD(buf, read(t->fd, buf, 4));
+	t_sync(t);
+	count_own(t);
+	t_sync(t);
+}
+
 const struct t_case t_files_cases[] = {
+	{"files.own", own_a, own_b, T_NO_THREAD, NULL},
 	{"files.sendfile", sendfile_a, sendfile_b, T_NO_THREAD | T_FAMILIES, NULL},
+	{"files.sendfile_odd", sendfile_odd_a, sendfile_odd_b, T_NO_THREAD, NULL},
 	{"files.sendfile_full", sendfile_full_a, sendfile_full_b, 0, NULL},
 	{"files.splice", splice_a, splice_b, 0, NULL},
 	{"files.tee", tee_a, tee_b, 0, NULL},

@@ -294,6 +294,43 @@ int t_open(struct t *t)
 	return fd;
 }
 
+void t_open_many(struct t *t, int *ret_fds, int n)
+{
+	bool accepts = (t->role == 'a') != t->swap;
+	int port = 0, listener = -1;
+
+	if (accepts) {
+		listener = t_listen(t, &port);
+		t_tell(t, port);
+	} else {
+		port = t_hear(t);
+	}
+	for (int i = 0; i < n; i++) {
+		ret_fds[i] = accepts ? accept(listener, NULL, NULL) : t_connect(t, port);
+		if (ret_fds[i] < 0)
+			trouble(t, "accept");
+		no_delay(ret_fds[i]);
+		/* One after the other, or the listener's queue overflows. */
+		t_sync(t);
+	}
+	if (accepts)
+		close(listener);
+	for (int round = 0; t->warm && round < WARM_ROUNDS; round++) {
+		for (int i = 0; i < n; i++)
+			if (t->role == 'a')
+				warm_write(t, ret_fds[i], round);
+			else
+				warm_read(t, ret_fds[i], round);
+		for (int i = 0; i < n; i++)
+			if (t->role == 'a')
+				warm_read(t, ret_fds[i], round);
+			else
+				warm_write(t, ret_fds[i], round);
+		t_sync(t);
+	}
+	t_sync(t);
+}
+
 void t_open_pair(struct t *t, int *ret_a, int *ret_b)
 {
 	int port, listener = t_listen(t, &port);

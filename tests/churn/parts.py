@@ -357,10 +357,12 @@ def kill(c, w):
             kills.round()
             if i % 5 == 4:
                 all_.progress(f"{what} {i}")
-    rounds(10, "warm-up")
+    # While a daemon is stopped or gone, entries wait for it: as many as connections end in that
+    # time. So long is the warm-up that the tables have had that size.
+    rounds(100 if w.long else 10, "warm-up")
     all_.all_accelerate("after a warm-up")
     growth = Growth(c, 12, **all_.processes())
-    rounds(400 if w.long else 25, "round")
+    rounds(300 if w.long else 25, "round")
     all_.progress("after the kills")
     all_.all_accelerate("after the kills")
     growth.check(sum(load.counters()["made"] for load in all_.loads) + all_.ended)

@@ -23,4 +23,10 @@ tt_module_kernels_end:
 #endif
 tt_module_thousand_end:
 
+	module tt_module_empty
+#ifdef EMPTY
+	.incbin EMPTY
+#endif
+tt_module_empty_end:
+
 	.section .note.GNU-stack, "", @progbits

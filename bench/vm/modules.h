@@ -5,5 +5,6 @@
 
 extern const unsigned char tt_module_kernels[], tt_module_kernels_end[];
 extern const unsigned char tt_module_thousand[], tt_module_thousand_end[];
+extern const unsigned char tt_module_empty[], tt_module_empty_end[];
 
 #endif

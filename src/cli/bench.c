@@ -8,6 +8,7 @@
  */
 #include "bench_int.h"
 #include "cli_int.h"
+#include "device/fabric_mem.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -131,8 +132,20 @@ static const struct tt_bench_spec specs[] = {
 	  .help = "the raw network, and ucx_perftest where it is installed",
 	  .metrics = latency_metrics, .less_is_better = true, .compared = true,
 	  .takes = TT_TAKES_SIZE | TT_TAKES_SECONDS, .size_bytes = 8, .pairs = 5, .seconds = 1, .quick_seconds = 0.2 },
-	{ .name = "vm", .help = "the module machine against native code and Linux's BPF, on one core",
+	{ .name = "vm", .run = tt_bench_vm,
+	  .help = "the module machine against native code and Linux's BPF, on one core",
 	  .takes = TT_TAKES_SECONDS, .pairs = 9, .seconds = 0.1, .quick_seconds = 0.01 },
+	{ .name = "module", .run = tt_bench_module,
+	  .help = "packets through a switch, without and with an empty module, on one core",
+	  .takes = TT_TAKES_SIZE | TT_TAKES_SECONDS,
+	  .size_bytes = 64, .pairs = 15, .seconds = 0.2, .quick_seconds = 0.02 },
+	{ .name = "link", .run = tt_bench_link,
+	  .help = "a burst between a NIC and a switch against a packet at a time, on two cores",
+	  .takes = TT_TAKES_SIZE | TT_TAKES_SECONDS,
+	  .size_bytes = 64, .pairs = 9, .seconds = 0.5, .quick_seconds = 0.1 },
+	{ .name = "switch", .run = tt_bench_switch,
+	  .help = "a switch's load, with a queue for each output and with plain inputs, in slots",
+	  .takes = TT_TAKES_SWITCH, .pairs = 5, .ports = 16, .seconds = 1, .quick_seconds = 0.1 },
 	{ .name = NULL },
 };
 /* clang-format on */
@@ -168,16 +181,20 @@ static void print_usage(FILE *f)
 		fprintf(f, "  %-10s %s\n", s->name, s->help);
 	fputs("\n"
 	      "  --paths A,B,...   tcp, user, unix; the first is what the others are compared to\n"
-	      "                    (default tcp,user); not of line, ulc, vm\n"
-	      "  --size BYTES      of a message (connect: 1); not of line and vm\n"
-	      "  --pairs N         how often the paths alternate (default 5; idle 1, vm 9)\n"
-	      "  --seconds S       that one run measures; not of line\n"
+	      "                    (default tcp,user); of benchmarks of paths only\n"
+	      "  --size BYTES      of a message (connect: 1; module, link: of a packet, 16 to\n"
+	      "                    1920); not of line, vm, switch\n"
+	      "  --pairs N         how often the paths alternate (default 5; idle 1, vm and link 9,\n"
+	      "                    module 15)\n"
+	      "  --seconds S       that one run measures; not of line and switch\n"
 	      "  --spin USEC       how long the user path may spin before it sleeps, at most 1000000;\n"
-	      "                    0: not at all; auto (default): as long as it pays off; not of\n"
-	      "                    line, ulc, vm\n"
-	      "  --procs N         pairs of programs that run at once (default 1; pairs 4); not of\n"
-	      "                    line, ulc, vm\n"
+	      "                    0: not at all; auto (default): as long as it pays off; of\n"
+	      "                    benchmarks of paths only\n"
+	      "  --procs N         pairs of programs that run at once (default 1; pairs 4); of\n"
+	      "                    benchmarks of paths only\n"
 	      "  --connections N   idle ones, of idle (default 1000) and crowd (default 10000) only\n"
+	      "  --ports N         of the switch, 2 to 31 (default 16); of switch only\n"
+	      "  --pattern P       uniform (default), hotspot, permutation; of switch only\n"
 	      "  --quick           short runs, to see that it works\n"
 	      "  --json            one JSON object instead of the table\n"
 	      "  -h, --help        this\n",
@@ -226,7 +243,17 @@ static bool parse_paths(char *list, struct tt_bench *b)
 	return b->n_paths > 0;
 }
 
-enum { OPT_SIZE = 256, OPT_PATHS, OPT_PAIRS, OPT_SPIN, OPT_PROCS, OPT_CONNECTIONS, OPT_SECONDS };
+enum {
+	OPT_SIZE = 256,
+	OPT_PATHS,
+	OPT_PAIRS,
+	OPT_SPIN,
+	OPT_PROCS,
+	OPT_CONNECTIONS,
+	OPT_SECONDS,
+	OPT_PORTS,
+	OPT_PATTERN
+};
 
 static const struct option options[] = {
 	{"size", required_argument, NULL, OPT_SIZE},
@@ -236,6 +263,8 @@ static const struct option options[] = {
 	{"procs", required_argument, NULL, OPT_PROCS},
 	{"connections", required_argument, NULL, OPT_CONNECTIONS},
 	{"seconds", required_argument, NULL, OPT_SECONDS},
+	{"ports", required_argument, NULL, OPT_PORTS},
+	{"pattern", required_argument, NULL, OPT_PATTERN},
 	{"json", no_argument, NULL, 'j'},
 	{"quick", no_argument, NULL, 'q'},
 	{"help", no_argument, NULL, 'h'},
@@ -255,6 +284,8 @@ static const struct {
 	{OPT_PROCS, "procs", "a count, 1 to 64", TT_TAKES_PROCS},
 	{OPT_CONNECTIONS, "connections", "a count, 1 to 1000000", TT_TAKES_CONNECTIONS},
 	{OPT_SECONDS, "seconds", TT_SECONDS_ALLOWED, TT_TAKES_SECONDS},
+	{OPT_PORTS, "ports", "a count, 2 to 31", TT_TAKES_SWITCH},
+	{OPT_PATTERN, "pattern", "uniform, hotspot or permutation", TT_TAKES_SWITCH},
 };
 #define NVALUES (sizeof(values) / sizeof(values[0]))
 _Static_assert(TT_BENCH_MAX_PAIRS == 1000 && TT_BENCH_MAX_PROCS == 64, "as the table says");
@@ -295,6 +326,18 @@ static unsigned int bit_of(int opt)
 	return 0;
 }
 
+static bool parse_pattern(const char *text, const char **ret_pattern)
+{
+	static const char *const known[] = {"uniform", "hotspot", "permutation"};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (!strcmp(known[i], text)) {
+			*ret_pattern = known[i];
+			return true;
+		}
+	return false;
+}
+
 static bool parse_option(struct tt_bench *b, int opt, const char *text)
 {
 	char list[256];
@@ -315,6 +358,8 @@ static bool parse_option(struct tt_bench *b, int opt, const char *text)
 	case OPT_PROCS: ok = parse_int(text, 1, TT_BENCH_MAX_PROCS, &b->procs); break;
 	case OPT_CONNECTIONS: ok = parse_int(text, 1, 1000000, &b->connections); break;
 	case OPT_SECONDS: ok = tt_arg_seconds(text, &b->seconds); break;
+	case OPT_PORTS: ok = parse_int(text, 2, TT_OWN_PORT, &b->ports); break;
+	case OPT_PATTERN: ok = parse_pattern(text, &b->pattern); break;
 	case 'j': b->json = true; break;
 	case 'q': b->quick = true; break;
 	default: ok = false; break;
@@ -337,6 +382,10 @@ static void fill_defaults(struct tt_bench *b)
 		b->seconds = b->quick ? s->quick_seconds : s->seconds;
 	if (!b->connections)
 		b->connections = b->quick ? (b->spec->connections + 9) / 10 : b->spec->connections;
+	if (!b->ports)
+		b->ports = s->ports;
+	if (!b->pattern)
+		b->pattern = "uniform";
 	if (!b->n_paths) {
 		b->paths[b->n_paths++].name = "tcp";
 		b->paths[b->n_paths++].name = "user";
@@ -379,6 +428,9 @@ static int parse(struct tt_bench *b, int argc, char **argv)
 	snprintf(size, sizeof(size), "%zu", b->size_bytes);
 	if (!strcmp(b->spec->name, "idle") && (1 << 20) % b->size_bytes)
 		return 1 + tt_cli_bad_value("bench", "size", size, "a divisor of 1 MiB for idle");
+	if ((b->spec->run == tt_bench_module || b->spec->run == tt_bench_link) &&
+	    (b->size_bytes < 16 || b->size_bytes > TT_PAYLOAD_BYTES))
+		return 1 + tt_cli_bad_value("bench", "size", size, "16 to 1920 for packets");
 	if (!strcmp(b->spec->name, "connect") && b->size_bytes != 1)
 		return 1 + tt_cli_bad_value("bench", "size", size,
 					    "1 for connect, which sends one byte");
@@ -518,14 +570,13 @@ static int run_line(struct tt_bench *b)
 
 static int run_bench(struct tt_bench *b)
 {
-	bool vm = !strcmp(b->spec->name, "vm"); /* in this process, with nothing beside it */
-	int ret = vm ? 0 : find_programs(b);
+	int ret = b->spec->run ? 0 : find_programs(b);
 
 	if (!ret)
 		ret = choose_cores(b);
-	if (!ret && vm) {
+	if (!ret && b->spec->run) {
 		tt_bench_catch_signals();
-		return tt_bench_vm(b);
+		return b->spec->run(b);
 	}
 	if (!ret)
 		ret = make_tmp_dir(b);

@@ -24,6 +24,15 @@ static void on_signal(int sig)
 	interrupted = 1;
 }
 
+void tt_bench_pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)cpu, &set);
+	(void)sched_setaffinity(0, sizeof set, &set);
+}
+
 void tt_bench_catch_signals(void)
 {
 	struct sigaction a = {.sa_handler = on_signal};

@@ -9,6 +9,8 @@
  *   bench_out.c    medians, speed-ups, JSON and the table
  *   bench_ulc.c    the raw network against ucx_perftest
  *   bench_vm*.c    the module machine against native code
+ *   bench_module.c, bench_link.c, bench_switch.c, bench_fabric.c
+ *                  devices: a module in the way, bursts on a link, a switch's queues
  *
  * Single-threaded. Functions return 0 or a negative errno; the reason, one line for the user, is
  * then in bench->error and is printed once, by tt_cmd_bench.
@@ -61,14 +63,18 @@ enum {
 	TT_TAKES_PROCS = 8,
 	TT_TAKES_CONNECTIONS = 16,
 	TT_TAKES_SECONDS = 32,
+	TT_TAKES_SWITCH = 64, /* ports and pattern */
 	/* Of benchmarks that run programs over paths. */
 	TT_TAKES_USUAL =
 		TT_TAKES_SIZE | TT_TAKES_PATHS | TT_TAKES_SPIN | TT_TAKES_PROCS | TT_TAKES_SECONDS,
 };
 
+struct tt_bench;
+
 struct tt_bench_spec {
 	const char *name;
 	const char *program;
+	int (*run)(struct tt_bench *b); /* instead of a program: in this process */
 	const char *help;
 	const struct tt_bench_metric *metrics; /* the first is the one that is compared */
 	bool less_is_better;
@@ -84,6 +90,7 @@ struct tt_bench_spec {
 	int pairs;
 	int procs;
 	int connections; /* 0: the program does not ask */
+	int ports;
 	double seconds;
 	double quick_seconds;
 };
@@ -117,6 +124,8 @@ struct tt_bench {
 	int pairs;
 	int procs;
 	int connections;
+	int ports;
+	const char *pattern;
 	int spin_usec; /* -1: not given, the library's own default */
 	double seconds;
 	bool json;
@@ -154,6 +163,8 @@ struct tt_bench_child {
 	size_t out_len;
 };
 
+/* This process to one core; where that cannot be, the kernel's choice will do. */
+void tt_bench_pin(int cpu);
 /* Told by SIGINT and SIGTERM; every wait ends then. */
 void tt_bench_catch_signals(void);
 bool tt_bench_interrupted(void);
@@ -208,6 +219,14 @@ void tt_bench_prove(struct tt_bench *b, struct tt_bench_path *path,
 
 /* bench_out.c */
 double tt_bench_median(const double *values, int n);
+/* Of figures, or of ratios pair by pair. */
+struct tt_bench_spread {
+	double median, low, high;
+};
+struct tt_bench_spread tt_bench_spread_of(const double *values, int n);
+struct tt_bench_spread tt_bench_ratio_of(const double *above, const double *below, int n);
+/* Into object: "key": {"median": N, "min": N, "max": N}. */
+void tt_bench_set_spread(json_t *object, const char *key, struct tt_bench_spread spread);
 /* How many times better b is than the first path, pair by pair. */
 void tt_bench_speedup(const struct tt_bench *b, const struct tt_bench_path *path,
 		      double *ret_median, double *ret_min, double *ret_max);
@@ -220,7 +239,16 @@ void tt_bench_format(char *ret_text, size_t size_bytes, double value, enum tt_be
 /* bench_ulc.c */
 int tt_bench_ulc(struct tt_bench *b);
 
-/* bench_vm.c */
+#define TT_BENCH_NO_CLANG                                                                          \
+	"there was no clang when this was built, so that there is no module to run: apt-get "      \
+	"install clang, then meson setup --wipe build and make build"
+#define TT_BENCH_NO_JIT                                                                            \
+	"the machine's JIT is for x86-64, and this is another processor: nothing to compare"
+
+/* These run in this process, or one that they fork: no programs. */
 int tt_bench_vm(struct tt_bench *b);
+int tt_bench_module(struct tt_bench *b);
+int tt_bench_link(struct tt_bench *b);
+int tt_bench_switch(struct tt_bench *b);
 
 #endif

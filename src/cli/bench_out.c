@@ -27,6 +27,36 @@ double tt_bench_median(const double *values, int n)
 	return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
+struct tt_bench_spread tt_bench_spread_of(const double *values, int n)
+{
+	struct tt_bench_spread s = {tt_bench_median(values, n), values[0], values[0]};
+
+	for (int i = 1; i < n; i++) {
+		s.low = fmin(s.low, values[i]);
+		s.high = fmax(s.high, values[i]);
+	}
+	return s;
+}
+
+struct tt_bench_spread tt_bench_ratio_of(const double *above, const double *below, int n)
+{
+	double ratios[TT_BENCH_MAX_PAIRS];
+
+	for (int i = 0; i < n; i++)
+		ratios[i] = above[i] / below[i];
+	return tt_bench_spread_of(ratios, n);
+}
+
+void tt_bench_set_spread(json_t *object, const char *key, struct tt_bench_spread spread)
+{
+	json_t *o = json_object();
+
+	json_object_set_new(o, "median", json_real(spread.median));
+	json_object_set_new(o, "min", json_real(spread.low));
+	json_object_set_new(o, "max", json_real(spread.high));
+	json_object_set_new(object, key, o);
+}
+
 /* The median over the runs of a figure divided by the messages of its run. */
 static double per_message(const struct tt_bench_path *path, int metric, double factor)
 {

@@ -17,7 +17,6 @@
 #include "vm/object.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,19 +340,14 @@ static int open_module(struct bench_vm *v)
 	int ret;
 
 	if (!bytes)
-		return tt_bench_error(v->b, ENOENT,
-				      "there was no clang when this was built, so that there is "
-				      "no module to run: apt-get install clang, then meson setup "
-				      "--wipe build and make build");
+		return tt_bench_error(v->b, ENOENT, "%s", TT_BENCH_NO_CLANG);
 	ret = tutti_vm_object_open(tt_module_kernels, bytes, &v->object, &error);
 	if (!ret)
 		ret = tutti_vm_program_create(v->object, &env, TUTTI_VM_JIT, &v->program, &error);
 	if (ret)
 		return tt_bench_error(v->b, -ret, "the module of kernels: %s", error.text);
 	if (!tutti_vm_program_compiled(v->program))
-		return tt_bench_error(v->b, ENOTSUP,
-				      "the machine's JIT is for x86-64, and this is another "
-				      "processor: nothing to compare");
+		return tt_bench_error(v->b, ENOTSUP, "%s", TT_BENCH_NO_JIT);
 	ret = tutti_vm_context_create(v->program, &v->context);
 	if (ret)
 		return tt_bench_error(v->b, -ret, "no context: %s", strerror(-ret));
@@ -372,16 +366,6 @@ static void lay_memory(struct bench_vm *v)
 	tutti_vm_set_window(v->context, TUTTI_VM_MAPS, v->out, sizeof v->out, true);
 }
 
-/* One core for all engines; where that cannot be, the kernel's choice will do. */
-static void pin(const struct tt_bench *b)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET((size_t)b->client_cpu, &set);
-	(void)sched_setaffinity(0, sizeof set, &set);
-}
-
 int tt_bench_vm(struct tt_bench *b)
 {
 	struct bench_vm *v = aligned_alloc(64, (sizeof *v + 63) & ~(size_t)63);
@@ -391,7 +375,7 @@ int tt_bench_vm(struct tt_bench *b)
 		return tt_bench_error(b, ENOMEM, "out of memory");
 	memset(v, 0, sizeof *v);
 	v->b = b;
-	pin(b);
+	tt_bench_pin(b->client_cpu);
 	ret = open_module(v);
 	if (ret)
 		goto out;

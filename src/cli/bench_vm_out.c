@@ -4,31 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Of ratios pair by pair. */
-struct spread {
-	double median, low, high;
-};
-
-static struct spread spread_of(const double *values, int n)
-{
-	struct spread s = {tt_bench_median(values, n), values[0], values[0]};
-
-	for (int i = 1; i < n; i++) {
-		s.low = fmin(s.low, values[i]);
-		s.high = fmax(s.high, values[i]);
-	}
-	return s;
-}
-
-static struct spread ratio_of(const double *above, const double *below, int n)
-{
-	double ratios[TT_BENCH_MAX_PAIRS];
-
-	for (int i = 0; i < n; i++)
-		ratios[i] = above[i] / below[i];
-	return spread_of(ratios, n);
-}
-
 /* What is said of all kernels together. */
 struct summary {
 	double geomean;	    /* JIT over native, of the kernels' medians */
@@ -47,23 +22,13 @@ static struct summary summary_of(const struct tt_vm_bench *vm)
 	for (int i = 0; i < TT_VM_KERNELS; i++) {
 		const struct tt_vm_measured *k = &vm->kernels[i];
 
-		logs += log(ratio_of(k->times.jit, k->times.native, vm->pairs).median);
+		logs += log(tt_bench_ratio_of(k->times.jit, k->times.native, vm->pairs).median);
 		rates += rate_of(k, vm->pairs);
 	}
 	return (struct summary){exp(logs / TT_VM_KERNELS), rates / TT_VM_KERNELS};
 }
 
 /* ---- JSON ---- */
-
-static void set_spread(json_t *o, const char *key, struct spread s)
-{
-	json_t *spread = json_object();
-
-	json_object_set_new(spread, "median", json_real(s.median));
-	json_object_set_new(spread, "min", json_real(s.low));
-	json_object_set_new(spread, "max", json_real(s.high));
-	json_object_set_new(o, key, spread);
-}
 
 static json_t *kernel_json(const struct tt_vm_measured *k, int n)
 {
@@ -74,7 +39,7 @@ static json_t *kernel_json(const struct tt_vm_measured *k, int n)
 	json_object_set_new(o, "native_ns", json_real(tt_bench_median(t->native, n)));
 	json_object_set_new(o, "jit_ns", json_real(tt_bench_median(t->jit, n)));
 	json_object_set_new(o, "interp_ns", json_real(tt_bench_median(t->interp, n)));
-	set_spread(o, "jit_over_native", ratio_of(t->jit, t->native, n));
+	tt_bench_set_spread(o, "jit_over_native", tt_bench_ratio_of(t->jit, t->native, n));
 	json_object_set_new(o, "insns", json_integer((json_int_t)k->insns));
 	json_object_set_new(o, "interp_insn_per_s", json_real(round(rate_of(k, n))));
 	if (k->linux_why[0]) {
@@ -82,7 +47,8 @@ static json_t *kernel_json(const struct tt_vm_measured *k, int n)
 	} else {
 		json_object_set_new(o, "kernel_jit_ns",
 				    json_real(tt_bench_median(t->linux_jit, n)));
-		set_spread(o, "jit_over_kernel_jit", ratio_of(t->jit, t->linux_jit, n));
+		tt_bench_set_spread(o, "jit_over_kernel_jit",
+				    tt_bench_ratio_of(t->jit, t->linux_jit, n));
 	}
 	return o;
 }
@@ -99,13 +65,13 @@ static int print_json(struct tt_bench *b, const struct tt_vm_bench *vm)
 	json_object_set_new(o, "native_compiler", json_string(__VERSION__));
 	json_object_set_new(o, "empty_call_ns",
 			    json_real(tt_bench_median(vm->empty_ns, vm->pairs)));
-	set_spread(o, "empty_call_spread_ns", spread_of(vm->empty_ns, vm->pairs));
+	tt_bench_set_spread(o, "empty_call_spread_ns", tt_bench_spread_of(vm->empty_ns, vm->pairs));
 	json_object_set_new(o, "kernels", kernels);
 	json_object_set_new(o, "geomean_jit_over_native", json_real(all.geomean));
 	json_object_set_new(o, "interp_insn_per_s", json_real(round(all.insns_per_s)));
 	json_object_set_new(o, "load_us_1000_insn",
 			    json_real(tt_bench_median(vm->load_us, vm->pairs)));
-	set_spread(o, "load_spread_us", spread_of(vm->load_us, vm->pairs));
+	tt_bench_set_spread(o, "load_spread_us", tt_bench_spread_of(vm->load_us, vm->pairs));
 	json_object_set_new(o, "load_insns", json_integer(vm->load_insns));
 	return tt_bench_print_json(b, o);
 }
@@ -115,7 +81,7 @@ static int print_json(struct tt_bench *b, const struct tt_vm_bench *vm)
 static void print_kernel(const struct tt_vm_measured *k, int n)
 {
 	const struct tt_vm_times *t = &k->times;
-	struct spread s = ratio_of(t->jit, t->native, n);
+	struct tt_bench_spread s = tt_bench_ratio_of(t->jit, t->native, n);
 	char cells[4][32], ratio[40];
 
 	tt_bench_format(cells[0], sizeof cells[0], tt_bench_median(t->native, n), TT_UNIT_NS);
@@ -133,8 +99,8 @@ static void print_kernel(const struct tt_vm_measured *k, int n)
 static int print_table(const struct tt_vm_bench *vm)
 {
 	struct summary all = summary_of(vm);
-	struct spread empty = spread_of(vm->empty_ns, vm->pairs);
-	struct spread load = spread_of(vm->load_us, vm->pairs);
+	struct tt_bench_spread empty = tt_bench_spread_of(vm->empty_ns, vm->pairs);
+	struct tt_bench_spread load = tt_bench_spread_of(vm->load_us, vm->pairs);
 
 	printf("the module machine, medians of %d runs each, alternating\n\n"
 	       "%-9s %10s %10s %20s %10s %10s %10s\n",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Modules: objects as a compiler made them, looked at and verified. */
-#include "vm_int.h"
+#include "module_int.h"
 
 #include "cli_int.h"
+#include "device/instance.h"
 #include "vm/isa.h"
 #include "vm/object.h"
 
@@ -13,16 +14,101 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int usage(void)
+int tt_module_usage(void)
 {
-	puts("usage: tutti module disasm [--json] FILE.o\n"
-	     "       tutti module verify [--json] FILE.o\n\n"
-	     "disasm: prints the functions of an object that a compiler made for BPF, with\n"
-	     "the lines of its source where the object has them. verify: says whether the\n"
-	     "machine would run it, with a piece of memory and without helper functions.\n\n"
-	     "  --json   one JSON object\n\n"
+	puts("usage: tutti module build [-o FILE.o] [-D NAME[=VALUE]] [-I DIR] [--json] FILE.c\n"
+	     "       tutti module verify [--json] FILE.o\n"
+	     "       tutti module disasm [--json] FILE.o\n"
+	     "       tutti module run [--engine interp|jit] [--maps] [--json] FILE.o TRACE\n\n"
+	     "build: compiles a module with clang, verifies it and says what it has.\n"
+	     "verify: says whether devices would run it; an object without sections mdo/...\n"
+	     "gets a piece of memory and no functions. disasm: prints its functions, with\n"
+	     "the lines of its source where the object has them. run: packets of a trace\n"
+	     "through a switch with the module in it; prints what became of each.\n\n"
+	     "  -o, --output FILE.o   where the object goes (default: beside the source)\n"
+	     "  -D, -I                for clang\n"
+	     "  --engine E            interp, or jit: compiled (default: where that works)\n"
+	     "  --maps                what the maps hold at the end, too\n"
+	     "  --json                one JSON object\n\n"
 	     "Exit status: 0 done, or accepted; 1 not an object, or refused; 2 misuse.");
 	return TT_EXIT_OK;
+}
+
+/* --- objects ------------------------------------------------------------------------------ */
+
+static bool is_for_devices(const struct tutti_vm_object *object)
+{
+	for (uint32_t i = 0; i < object->n_funcs; i++)
+		if (!strncmp(object->funcs[i].section, "mdo/", 4))
+			return true;
+	return false;
+}
+
+/* Maps are the devices' affair, of which the machine knows nothing. */
+static int check_maps(const struct tutti_vm_object *object, struct tutti_vm_error *error)
+{
+	for (uint32_t i = 0; i < object->n_maps; i++) {
+		const struct tutti_vm_map *map = &object->maps[i];
+		int64_t bytes = tt_map_bytes(map);
+
+		if (bytes >= 0)
+			continue;
+		*error = (struct tutti_vm_error){.insn = -1, .reg = -1};
+		snprintf(error->text, sizeof(error->text), "map %s: %s", map->name,
+			 bytes == -E2BIG ? "too large for a device (fewer, or smaller, entries)"
+					 : "devices have no such map (MDO_ARRAY, by a __u32, or "
+					   "MDO_HASH, neither of nothing)");
+		return (int)bytes;
+	}
+	return 0;
+}
+
+int tt_module_program(const struct tutti_vm_object *object, unsigned flags,
+		      struct tutti_vm_program **ret_program, struct tutti_vm_error *ret_error)
+{
+	bool devices = is_for_devices(object);
+	int err = devices ? check_maps(object, ret_error) : 0;
+
+	if (err)
+		return err;
+	return tutti_vm_program_create(object, devices ? tt_module_env() : &tt_vm_plain_env, flags,
+				       ret_program, ret_error);
+}
+
+int tt_module_open(const char *path, struct tutti_vm_object **ret_object)
+{
+	struct tutti_vm_error error;
+	size_t bytes;
+	char *elf;
+	int err = tt_vm_read_file(path, &elf, &bytes);
+
+	if (err) {
+		tt_cli_fail(path, strerror(-err), tt_vm_read_hint(err));
+		return err;
+	}
+	err = tutti_vm_object_open(elf, bytes, ret_object, &error);
+	free(elf);
+	if (err)
+		tt_cli_fail(path, error.text, NULL);
+	return err;
+}
+
+void tt_module_write_maps(struct tt_json *j, const struct tutti_vm_object *object)
+{
+	tt_json_open(j, "maps", '[');
+	for (uint32_t i = 0; i < object->n_maps; i++) {
+		const struct tutti_vm_map *map = &object->maps[i];
+
+		tt_json_open(j, NULL, '{');
+		tt_json_str(j, "name", map->name);
+		tt_json_uint(j, "type", map->type);
+		tt_json_uint(j, "key_bytes", map->key_bytes);
+		tt_json_uint(j, "value_bytes", map->value_bytes);
+		tt_json_uint(j, "max_entries", map->max_entries);
+		tt_json_uint(j, "flags", map->flags);
+		tt_json_close(j, '}');
+	}
+	tt_json_close(j, ']');
 }
 
 /* --- disasm ---------------------------------------------------------------------------- */
@@ -140,20 +226,7 @@ static void write_func(struct tt_json *j, const struct tutti_vm_object *object,
 
 static void write_object(struct tt_json *j, const struct tutti_vm_object *object)
 {
-	tt_json_open(j, "maps", '[');
-	for (uint32_t i = 0; i < object->n_maps; i++) {
-		const struct tutti_vm_map *map = &object->maps[i];
-
-		tt_json_open(j, NULL, '{');
-		tt_json_str(j, "name", map->name);
-		tt_json_uint(j, "type", map->type);
-		tt_json_uint(j, "key_bytes", map->key_bytes);
-		tt_json_uint(j, "value_bytes", map->value_bytes);
-		tt_json_uint(j, "max_entries", map->max_entries);
-		tt_json_uint(j, "flags", map->flags);
-		tt_json_close(j, '}');
-	}
-	tt_json_close(j, ']');
+	tt_module_write_maps(j, object);
 	tt_json_uint(j, "data_bytes", object->data_bytes);
 	tt_json_uint(j, "rodata_bytes", object->rodata_bytes);
 	tt_json_open(j, "functions", '[');
@@ -184,7 +257,7 @@ static int verify(const char *path, const struct tutti_vm_object *object, bool j
 {
 	struct tutti_vm_program *program = NULL;
 	struct tutti_vm_error error = {.insn = -1, .reg = -1};
-	int err = tutti_vm_program_create(object, &tt_vm_plain_env, 0, &program, &error);
+	int err = tt_module_program(object, 0, &program, &error);
 	struct tt_json j;
 
 	tutti_vm_program_destroy(program);
@@ -220,17 +293,10 @@ static const struct command {
 static int open_and_run(const struct command *command, const char *path, bool json)
 {
 	struct tutti_vm_object *object;
-	struct tutti_vm_error error;
-	size_t bytes;
-	char *elf;
-	int err = tt_vm_read_file(path, &elf, &bytes), status;
+	int status;
 
-	if (err)
-		return tt_cli_fail(path, strerror(-err), tt_vm_read_hint(err));
-	err = tutti_vm_object_open(elf, bytes, &object, &error);
-	free(elf);
-	if (err)
-		return tt_cli_fail(path, error.text, NULL);
+	if (tt_module_open(path, &object))
+		return TT_EXIT_FAILED;
 	status = command->run(path, object, json);
 	tutti_vm_object_destroy(object);
 	return status;
@@ -249,7 +315,7 @@ static int take_options(const struct command *command, int argc, char **argv)
 	while ((opt = getopt_long(argc, argv, ":h", known, NULL)) != -1)
 		switch (opt) {
 		case 'j': json = true; break;
-		case 'h': return usage();
+		case 'h': return tt_module_usage();
 		default: return tt_cli_bad_option(command->full_name, opt, argv);
 		}
 	if (optind == argc)
@@ -264,10 +330,14 @@ int tt_cmd_module(int argc, char **argv)
 	const char *name = argc > 1 ? argv[1] : "";
 
 	if (!strcmp(name, "--help") || !strcmp(name, "-h"))
-		return usage();
+		return tt_module_usage();
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (!strcmp(name, commands[i].name))
 			return take_options(&commands[i], argc - 1, argv + 1);
+	if (!strcmp(name, "build"))
+		return tt_module_build(argc - 1, argv + 1);
+	if (!strcmp(name, "run"))
+		return tt_module_run(argc - 1, argv + 1);
 	return *name ? tt_cli_misuse("module", "unknown command", name)
-		     : tt_cli_misuse("module", "disasm or verify?", NULL);
+		     : tt_cli_misuse("module", "build, verify, disasm or run?", NULL);
 }

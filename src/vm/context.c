@@ -5,6 +5,7 @@
  * The stack is the context's own: what a program finds there and did not write
  * in this run, it left there itself in one before.
  */
+#include "vm/share.h"
 #include "vm/vm_int.h"
 
 #include <stdlib.h>
@@ -51,8 +52,8 @@ static void unwind(struct tutti_vm_context *context, const uint64_t *sp)
 							  .pc = (uint32_t)sp[5]};
 }
 
-int tutti_vm_context_create(const struct tutti_vm_program *program,
-			    struct tutti_vm_context **ret_context)
+static int create(const struct tutti_vm_program *program, void *data,
+		  struct tutti_vm_context **ret_context)
 {
 	const struct tt_vm_image *image = program->image;
 	struct tutti_vm_context *context = aligned_alloc(64, sizeof *context);
@@ -65,12 +66,15 @@ int tutti_vm_context_create(const struct tutti_vm_program *program,
 	context->unwind = unwind;
 	context->maps = calloc(image->n_maps ? image->n_maps : 1, sizeof *context->maps);
 	/* Atomic operations want their windows aligned. */
-	context->data = aligned_alloc(64, ((size_t)image->data_bytes + 64) & ~(size_t)63);
+	context->own_data = !data;
+	context->data =
+		data ? data : aligned_alloc(64, ((size_t)image->data_bytes + 64) & ~(size_t)63);
 	if (!context->maps || !context->data) {
 		tutti_vm_context_destroy(context);
 		return -ENOMEM;
 	}
-	memcpy(context->data, at(program, image->data_off), image->data_bytes);
+	if (context->own_data)
+		memcpy(context->data, at(program, image->data_off), image->data_bytes);
 	context->frame = context->stack + TT_STACK_BYTES;
 	context->stack_delta = tutti_vm_address(TUTTI_VM_STACK) - (uintptr_t)context->stack;
 	tt_vm_lay(context, TUTTI_VM_STACK, context->stack, TT_STACK_BYTES, true);
@@ -81,12 +85,25 @@ int tutti_vm_context_create(const struct tutti_vm_program *program,
 	return 0;
 }
 
+int tutti_vm_context_create(const struct tutti_vm_program *program,
+			    struct tutti_vm_context **ret_context)
+{
+	return create(program, NULL, ret_context);
+}
+
+int tt_vm_context_create_at(const struct tutti_vm_program *program, void *data,
+			    struct tutti_vm_context **ret_context)
+{
+	return create(program, data, ret_context);
+}
+
 void tutti_vm_context_destroy(struct tutti_vm_context *context)
 {
 	if (!context)
 		return;
 	free(context->maps);
-	free(context->data);
+	if (context->own_data)
+		free(context->data);
 	free(context);
 }
 

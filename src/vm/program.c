@@ -3,6 +3,7 @@
  * From an object to what runs: helpers linked by name, verified, decoded,
  * compiled, and all of that laid into one image without an address in it.
  */
+#include "vm/share.h"
 #include "vm/vm_int.h"
 
 #include <stdio.h>
@@ -247,6 +248,8 @@ static struct tt_vm_image layout(const struct parts *parts, uint8_t *bytes)
 	off += image.n_entries * (uint32_t)sizeof(struct tt_vm_entry);
 	names = off;
 	off = round_up(off + names_bytes(parts), 64);
+	image.maps_off = off;
+	off = round_up(off + image.n_maps * (uint32_t)sizeof(struct tutti_vm_map), 64);
 	image.data_off = off;
 	off = round_up(off + image.data_bytes, 64);
 	image.rodata_off = off;
@@ -276,6 +279,8 @@ static struct tt_vm_image layout(const struct parts *parts, uint8_t *bytes)
 			entry.code_off = image.code_off + parts->code->native[func->start];
 		memcpy(bytes + image.entries_off + n++ * sizeof entry, &entry, sizeof entry);
 	}
+	if (image.n_maps)
+		memcpy(bytes + image.maps_off, object->maps, image.n_maps * sizeof *object->maps);
 	if (image.data_bytes)
 		memcpy(bytes + image.data_off, object->data, image.data_bytes);
 	if (image.rodata_bytes)
@@ -283,6 +288,12 @@ static struct tt_vm_image layout(const struct parts *parts, uint8_t *bytes)
 	if (parts->code)
 		memcpy(bytes + image.code_off, parts->code->bytes, parts->code->size);
 	return image;
+}
+
+static void use_image(struct tutti_vm_program *program, const void *image)
+{
+	program->image = image;
+	program->maps = (const void *)((const uint8_t *)image + program->image->maps_off);
 }
 
 static int make_image(const struct parts *parts, struct tutti_vm_program *program)
@@ -297,19 +308,17 @@ static int make_image(const struct parts *parts, struct tutti_vm_program *progra
 	err = tt_vm_arena_create(bytes, image.bytes, image.code_off ? image.code_off : image.bytes,
 				 &program->arena);
 	free(bytes);
-	program->image = program->arena.address;
+	if (!err)
+		use_image(program, program->arena.address);
 	return err;
 }
 
 /* What messages need of the object. */
 static int keep(const struct tutti_vm_object *object, struct tutti_vm_program *program)
 {
-	program->maps = calloc(object->n_maps ? object->n_maps : 1, sizeof *program->maps);
 	program->lines = calloc(object->n_lines ? object->n_lines : 1, sizeof *program->lines);
-	if (!program->maps || !program->lines)
+	if (!program->lines)
 		return -ENOMEM;
-	if (object->n_maps)
-		memcpy(program->maps, object->maps, object->n_maps * sizeof *program->maps);
 	for (uint32_t i = 0; i < object->n_lines; i++) {
 		struct tt_vm_line *line = &program->lines[i];
 
@@ -391,8 +400,39 @@ void tutti_vm_program_destroy(struct tutti_vm_program *program)
 	for (uint32_t i = 0; i < program->n_lines; i++)
 		free(program->lines[i].file);
 	free(program->lines);
-	free(program->maps);
 	free(program);
+}
+
+const void *tt_vm_program_image(const struct tutti_vm_program *program, size_t *ret_bytes)
+{
+	*ret_bytes = program->image->bytes;
+	return program->image;
+}
+
+int tt_vm_program_attach(const void *image, const struct tutti_vm_env *env,
+			 struct tutti_vm_program **ret_program)
+{
+	struct tutti_vm_program *program = calloc(1, sizeof *program);
+
+	if (!program)
+		return -ENOMEM;
+	program->env = env;
+	use_image(program, image);
+	*ret_program = program;
+	return 0;
+}
+
+uint32_t tt_vm_program_maps(const struct tutti_vm_program *program,
+			    const struct tutti_vm_map **ret_maps)
+{
+	*ret_maps = program->maps;
+	return program->image->n_maps;
+}
+
+uint32_t tt_vm_program_data(const struct tutti_vm_program *program, const void **ret_data)
+{
+	*ret_data = (const uint8_t *)program->image + program->image->data_off;
+	return program->image->data_bytes;
 }
 
 int tutti_vm_program_entry(const struct tutti_vm_program *program, const char *name)

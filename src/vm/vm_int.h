@@ -77,7 +77,7 @@ struct tt_vm_image {
 	uint32_t entries_off, n_entries;
 	uint32_t data_off, data_bytes;
 	uint32_t rodata_off, rodata_bytes;
-	uint32_t n_maps;
+	uint32_t maps_off, n_maps;
 };
 
 /* Memory that was written, then sealed and mapped anew: never writable and executable. */
@@ -91,8 +91,8 @@ struct tutti_vm_program {
 	const struct tt_vm_image *image;
 	struct tt_vm_arena arena;
 	const struct tutti_vm_env *env;
-	struct tutti_vm_map *maps; /* image->n_maps */
-	struct tt_vm_line *lines;  /* for messages */
+	const struct tutti_vm_map *maps; /* of the image */
+	struct tt_vm_line *lines;	 /* for messages */
 	uint32_t n_lines;
 };
 
@@ -137,6 +137,7 @@ struct tutti_vm_context {
 	void *user;
 	void **maps;
 	uint8_t *data;
+	bool own_data;
 	uint8_t stack[TT_STACK_BYTES] __attribute__((aligned(64)));
 };
 

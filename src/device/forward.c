@@ -382,7 +382,9 @@ void tt_deliver(struct tt_driver *d, uint32_t output, struct tt_slot *slot, tt_r
 		port->credits--;
 		push_to_peer(d, port, &peer, entry);
 	} else if (kind == TT_PORT_HOST && member < TT_MEMBERS) {
+		/* Meant for who was here before. A port may also be routed others' packets to. */
 		if (!(tt_load_relaxed(&slot->head.flags) & TT_PACKET_MULTICAST) &&
+		    tt_load_relaxed(&slot->head.destination) == member &&
 		    tt_load_relaxed(&slot->incarnation) != port->incarnation) {
 			tt_count(&port->dropped, 1);
 			return;

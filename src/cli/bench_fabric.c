@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "bench_fabric.h"
 
+#include "device/instance.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@ int tt_bench_fabric_open(struct tt_bench *b, struct tt_bench_fabric *ret)
 
 void tt_bench_fabric_close(struct tt_bench_fabric *f)
 {
+	tt_instances_forget(&f->maker);
 	tt_fabric_destroy(f->fabric);
 	*f = (struct tt_bench_fabric){0};
 }

@@ -295,6 +295,8 @@ int tt_bench_module(struct tt_bench *b)
 	if (!ret)
 		ret = print(v);
 	code = v->f.fabric ? v->f.fabric->code : NULL;
+	tt_instances_forget(&v->from);
+	tt_instances_forget(&v->to);
 	tt_bench_fabric_close(&v->f);
 	tt_code_destroy(code);
 	tutti_vm_program_destroy(v->program);

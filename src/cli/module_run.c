@@ -299,6 +299,10 @@ static void close_switch(struct replay *r)
 {
 	struct tt_code *code = r->fabric ? r->fabric->code : NULL;
 
+	/* Nobody else is there: members need not leave, only give up what they made. */
+	tt_instances_forget(&r->maker);
+	for (uint32_t i = 0; i < TT_OWN_PORT; i++)
+		tt_instances_forget(&r->members[i]);
 	tt_fabric_destroy(r->fabric);
 	tt_code_destroy(code);
 	tutti_vm_program_destroy(r->program);

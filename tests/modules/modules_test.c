@@ -87,6 +87,9 @@ static void close_world(struct world *w)
 
 	assert_true(m->runs > 0);
 	assert_int_equal(m->faults, 0);
+	for (int i = 0; i < MEMBERS; i++)
+		tt_member_leave(&w->members[i]);
+	tt_member_leave(&w->maker);
 	tt_fabric_destroy(w->fabric);
 	tt_code_destroy(code);
 	tutti_vm_program_destroy(w->program);

@@ -178,7 +178,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 #ifndef TT_LIBFUZZER
 int main(int argc, char **argv)
 {
-	unsigned seconds = argc > 1 ? (unsigned)atoi(argv[1]) : 10;
+	unsigned seconds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 10;
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
 	static uint8_t bytes[4096];
 	time_t end = time(NULL) + seconds;

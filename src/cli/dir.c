@@ -27,11 +27,11 @@ int tt_cli_dir(char *ret_dir, size_t bytes, bool create)
 	if (!realpath(path, real))
 		return -errno;
 	/* A relative name will not do for a program that changes its directory. */
-	if (strlen(real) + 5 > sizeof(path))
-		strcpy(real, path);
-	if (strlen(real) >= bytes)
+	const char *name = strlen(real) + 5 > sizeof(path) ? path : real;
+
+	if (strlen(name) >= bytes)
 		return -ENAMETOOLONG;
-	strcpy(ret_dir, real);
+	memcpy(ret_dir, name, strlen(name) + 1);
 	return 0;
 }
 

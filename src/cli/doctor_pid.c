@@ -316,7 +316,7 @@ static void find_name(pid_t pid, const char *exe, char *ret_path)
 	snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - exe), exe, name);
 	if (strlen(path) < PATH_MAX && stat(link, &theirs) == 0 && stat(path, &named) == 0 &&
 	    theirs.st_ino == named.st_ino && theirs.st_dev == named.st_dev)
-		strcpy(ret_path, path);
+		snprintf(ret_path, PATH_MAX, "%s", path);
 }
 
 int tt_doctor_process(struct tt_findings *all, pid_t pid, struct tt_program *ret_program)

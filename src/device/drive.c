@@ -2,8 +2,8 @@
 /*
  * Who drives a device. Whoever has posted to it, or waits for it, takes it if
  * it is free and works until nothing is left; whoever finds it taken leaves its
- * work to the one who has it (flat combining: Flat combining and the synchronization-parallelism tradeoff,
- * SPAA 2010). Nothing is lost between the two:
+ * work to the one who has it (after "Flat combining and the synchronization-
+ * parallelism tradeoff", SPAA 2010). Nothing is lost between the two:
  *
  *	poster: posts, sets its bit in posted (L1, full barrier), tries to take
  *	driver: gives the device up, full barrier (L0), looks at posted again
